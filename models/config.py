@@ -1,0 +1,184 @@
+"""Read what a model folder says of itself: which CosyVoice it is, its rates, sampling and networks' options."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from models.errors import ModelError
+from models.recipe import read_recipe
+
+_YAML_VERSIONS = {"cosyvoice3.yaml": 3, "cosyvoice2.yaml": 2, "cosyvoice.yaml": 1}
+FOLDER_FILE = "cosyserve.json"
+EMBEDDED = Path(__file__).parent / "embedded"
+
+
+def model_dir() -> Path:
+    """The folder that `MODEL_DIR` names; the embedded voice when it is empty or not set."""
+    return Path(os.environ.get("MODEL_DIR") or EMBEDDED)
+
+
+
+@dataclass(frozen=True)
+class SamplingConfig:
+    """Repetition-aware sampling (RAS; VALL-E 2, Chen et al. 2024) as the checkpoint was tuned for it."""
+
+    top_p: float
+    top_k: int
+    win_size: int
+    tau_r: float
+
+
+@dataclass(frozen=True)
+class MelConfig:
+    """The mel spectrogram of prompts. Lengths in samples, frequencies in Hz; `fmax` None: half the rate."""
+
+    n_fft: int
+    num_mels: int
+    sampling_rate: int
+    hop_size: int
+    win_size: int
+    fmin: float
+    fmax: float | None
+
+
+@dataclass(frozen=True)
+class VoiceFolderConfig:
+    """What a folder may declare about itself in `cosyserve.json`; genuine folders have none."""
+
+    name: str | None = None
+    frontend: str = "upstream"  # or "phonemes": the text is turned into phonemes before the tokenizer
+    languages: tuple[str, ...] = ()
+    default_voice: str | None = None
+    max_words: int | None = None  # longest utterance the voice was trained on
+    trim_leading_silence: bool = False  # speech tokens of silence before the first sound are not synthesised
+    leading_silence_tokens: tuple[int, ...] = ()
+    instructions: bool = True  # the model follows natural-language instructions
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A model folder, read and checked. `llm`, `flow`, `hift` are sections of the yaml, its tags dropped."""
+
+    root: Path
+    version: int
+    name: str
+    sample_rate: int  # Hz
+    token_frame_rate: int  # speech tokens per second
+    token_mel_ratio: int  # mel frames per speech token
+    chunk_size: int  # speech tokens per streaming chunk
+    pre_lookahead_len: int  # speech tokens
+    sampling: SamplingConfig
+    mel: MelConfig
+    llm: Mapping[str, Any]
+    flow: Mapping[str, Any]
+    hift: Mapping[str, Any]
+    folder: VoiceFolderConfig
+
+
+def load_config(model_dir: str | Path) -> ModelConfig:
+    """Read the folder's `cosyvoice{2,3}.yaml` and, if there, its `cosyserve.json`.
+
+    Raises ModelError: model_file_missing (no such folder), model_unrecognised (no known yaml, or that of
+    CosyVoice 1), model_config_invalid (a value is missing or of the wrong kind).
+    """
+    root = Path(model_dir)
+    path, version = _find_yaml(root)
+    tree = read_recipe(path)
+    folder = _load_folder_config(root / FOLDER_FILE)
+    llm, flow, hift, mel = (_section(tree, key, path) for key in ("llm", "flow", "hift", "feat_extractor"))
+    sampling = llm.get("sampling")
+    estimator = flow.get("encoder") or {}
+    try:
+        return ModelConfig(
+            root=root,
+            version=version,
+            name=folder.name or root.resolve().name,
+            sample_rate=_number(tree["sample_rate"], int),
+            # A folder of the first CosyVoice 2 release states these three only inside its flow section.
+            token_frame_rate=_number(_first(tree.get("token_frame_rate"), flow.get("input_frame_rate")), int),
+            token_mel_ratio=_number(_first(tree.get("token_mel_ratio"), flow.get("token_mel_ratio")), int),
+            chunk_size=_number(_first(tree.get("chunk_size"), estimator.get("static_chunk_size")), int),
+            pre_lookahead_len=_number(flow["pre_lookahead_len"], int),
+            sampling=_fill(SamplingConfig, sampling),
+            mel=_fill(MelConfig, mel),
+            llm=llm,
+            flow=flow,
+            hift=hift,
+            folder=folder,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        detail = f"no value for {error}" if isinstance(error, KeyError) else str(error)
+        raise ModelError("model_config_invalid", f"{path}: {detail}") from error
+
+
+def _find_yaml(root: Path) -> tuple[Path, int]:
+    if not root.is_dir():
+        raise ModelError(
+            "model_file_missing", f"{root} is not a folder; point MODEL_DIR at a CosyVoice model folder"
+        )
+    for name, version in _YAML_VERSIONS.items():
+        path = root / name
+        if path.is_file():
+            if version == 1:
+                raise ModelError(
+                    "model_unrecognised",
+                    f"{path}: CosyVoice 1 is not supported yet; use a CosyVoice 2 folder (cosyvoice2.yaml) "
+                    "or a Fun-CosyVoice 3 folder (cosyvoice3.yaml)",
+                )
+            return path, version
+    raise ModelError(
+        "model_unrecognised",
+        f"{root} holds neither cosyvoice2.yaml nor cosyvoice3.yaml: not a CosyVoice model folder",
+    )
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _number(value: Any, kind: type) -> Any:
+    """A number as it is written (an int stays an int); `kind` int refuses fractions."""
+    if isinstance(value, str):  # yaml 1.1 reads 1e-5 as a string
+        value = float(value)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"expected a number, found {value!r}")
+    if kind is int:
+        if value != int(value):
+            raise ValueError(f"expected a whole number, found {value!r}")
+        return int(value)
+    return value
+
+
+def _fill(kind: type, section: Any) -> Any:
+    """The dataclass `kind` from a yaml section of the same field names; other keys of the section are ignored."""
+    if not isinstance(section, Mapping):
+        raise ValueError(f"no section for {kind.__name__}")
+    values = {}
+    for field in fields(kind):
+        value = section[field.name]
+        optional = "None" in str(field.type)
+        values[field.name] = (
+            None if value is None and optional else _number(value, int if field.type == "int" else float)
+        )
+    return kind(**values)
+
+
+def _load_folder_config(path: Path) -> VoiceFolderConfig:
+    if not path.is_file():
+        return VoiceFolderConfig()
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        known = {field.name for field in fields(VoiceFolderConfig)}
+        if unknown := sorted(set(data) - known):
+            raise ValueError(f"unknown entries {', '.join(unknown)}; known are {', '.join(sorted(known))}")
+        values = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+        config = VoiceFolderConfig(**values)
+        if config.frontend not in ("upstream", "phonemes"):
+            raise ValueError(f"frontend is {config.frontend!r}; known are 'upstream' and 'phonemes'")
+        return config
+    except (ValueError, TypeError) as error:
+        raise ModelError("model_config_invalid", f"{path}: {error}") from error
