@@ -1,8 +1,9 @@
-"""Read what a model folder says of itself: which CosyVoice it is, its rates, sampling and networks' options."""
+"""Read what a model folder says of itself: which CosyVoice it is, its rates, sampling and networks."""
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -19,7 +20,6 @@ EMBEDDED = Path(__file__).parent / "embedded"
 def model_dir() -> Path:
     """The folder that `MODEL_DIR` names; the embedded voice when it is empty or not set."""
     return Path(os.environ.get("MODEL_DIR") or EMBEDDED)
-
 
 
 @dataclass(frozen=True)
@@ -90,21 +90,24 @@ def load_config(model_dir: str | Path) -> ModelConfig:
     tree = read_recipe(path)
     folder = _load_folder_config(root / FOLDER_FILE)
     llm, flow, hift, mel = (_section(tree, key, path) for key in ("llm", "flow", "hift", "feat_extractor"))
-    sampling = llm.get("sampling")
-    estimator = flow.get("encoder") or {}
+    # A folder of the first CosyVoice 2 release states rates and chunk only inside its flow section.
+    chunk = (flow.get("encoder") or {}).get("static_chunk_size")
     try:
         return ModelConfig(
             root=root,
             version=version,
             name=folder.name or root.resolve().name,
-            sample_rate=_number(tree["sample_rate"], int),
-            # A folder of the first CosyVoice 2 release states these three only inside its flow section.
-            token_frame_rate=_number(_first(tree.get("token_frame_rate"), flow.get("input_frame_rate")), int),
-            token_mel_ratio=_number(_first(tree.get("token_mel_ratio"), flow.get("token_mel_ratio")), int),
-            chunk_size=_number(_first(tree.get("chunk_size"), estimator.get("static_chunk_size")), int),
-            pre_lookahead_len=_number(flow["pre_lookahead_len"], int),
-            sampling=_fill(SamplingConfig, sampling),
-            mel=_fill(MelConfig, mel),
+            sample_rate=_whole("sample_rate", tree["sample_rate"]),
+            token_frame_rate=_whole(
+                "token_frame_rate", tree.get("token_frame_rate"), flow.get("input_frame_rate")
+            ),
+            token_mel_ratio=_whole(
+                "token_mel_ratio", tree.get("token_mel_ratio"), flow.get("token_mel_ratio")
+            ),
+            chunk_size=_whole("chunk_size", tree.get("chunk_size"), chunk),
+            pre_lookahead_len=_whole("pre_lookahead_len", flow["pre_lookahead_len"]),
+            sampling=_sampling(llm["sampling"]),
+            mel=_mel(mel),
             llm=llm,
             flow=flow,
             hift=hift,
@@ -136,35 +139,45 @@ def _find_yaml(root: Path) -> tuple[Path, int]:
     )
 
 
-def _first(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
-
-
-def _number(value: Any, kind: type) -> Any:
-    """A number as it is written (an int stays an int); `kind` int refuses fractions."""
-    if isinstance(value, str):  # yaml 1.1 reads 1e-5 as a string
-        value = float(value)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ValueError(f"expected a number, found {value!r}")
-    if kind is int:
-        if value != int(value):
-            raise ValueError(f"expected a whole number, found {value!r}")
-        return int(value)
-    return value
-
-
-def _fill(kind: type, section: Any) -> Any:
-    """The dataclass `kind` from a yaml section of the same field names; other keys of the section are ignored."""
+def _section(tree: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
+    section = tree.get(key)
     if not isinstance(section, Mapping):
-        raise ValueError(f"no section for {kind.__name__}")
-    values = {}
-    for field in fields(kind):
-        value = section[field.name]
-        optional = "None" in str(field.type)
-        values[field.name] = (
-            None if value is None and optional else _number(value, int if field.type == "int" else float)
-        )
-    return kind(**values)
+        raise ModelError("model_config_invalid", f"{path} has no section `{key}`")
+    return section
+
+
+def _whole(name: str, *values: Any) -> int:
+    """The first of `values` that is given, as an int."""
+    value = next((value for value in values if value is not None), None)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
+        raise ValueError(f"{name} must be a whole number, not {value!r}")
+    return int(value)
+
+
+def _real(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError(f"{name} must be a number, not {value!r}")
+    return float(value)
+
+
+def _sampling(section: Any) -> SamplingConfig:
+    return SamplingConfig(
+        top_p=_real("top_p", section["top_p"]),
+        top_k=_whole("top_k", section["top_k"]),
+        win_size=_whole("win_size", section["win_size"]),
+        tau_r=_real("tau_r", section["tau_r"]),
+    )
+
+
+def _mel(section: Mapping[str, Any]) -> MelConfig:
+    return MelConfig(
+        **{
+            key: _whole(key, section[key])
+            for key in ("n_fft", "num_mels", "sampling_rate", "hop_size", "win_size")
+        },
+        fmin=_real("fmin", section["fmin"]),
+        fmax=None if section["fmax"] is None else _real("fmax", section["fmax"]),
+    )
 
 
 def _load_folder_config(path: Path) -> VoiceFolderConfig:
@@ -175,7 +188,9 @@ def _load_folder_config(path: Path) -> VoiceFolderConfig:
         known = {field.name for field in fields(VoiceFolderConfig)}
         if unknown := sorted(set(data) - known):
             raise ValueError(f"unknown entries {', '.join(unknown)}; known are {', '.join(sorted(known))}")
-        values = {key: tuple(value) if isinstance(value, list) else value for key, value in data.items()}
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
+        }
         config = VoiceFolderConfig(**values)
         if config.frontend not in ("upstream", "phonemes"):
             raise ValueError(f"frontend is {config.frontend!r}; known are 'upstream' and 'phonemes'")

@@ -1,0 +1,1 @@
+"""The CosyVoice networks, their checkpoints and their sampling: plain torch, no service code."""
