@@ -1,4 +1,4 @@
-"""Read upstream's state dicts, memory-mapped, and put them into modules strictly: wholly or with one error."""
+"""Read upstream's state dicts, memory-mapped, and put them into modules strictly: wholly or not at all."""
 
 from __future__ import annotations
 
