@@ -71,6 +71,7 @@ class ModelConfig:
     token_mel_ratio: int  # mel frames per speech token
     chunk_size: int  # speech tokens per streaming chunk
     pre_lookahead_len: int  # speech tokens
+    spk_embed_dim: int  # width of an x-vector
     sampling: SamplingConfig
     mel: MelConfig
     llm: Mapping[str, Any]
