@@ -42,7 +42,7 @@ _SPECIAL_TOKENS = {
     ),
 }
 
-# How Qwen2 cuts text before merging bytes: contractions, words, single digits, punctuation, line ends, spaces.
+# How Qwen2 cuts text before merging bytes: contractions, words, single digits, punctuation, line ends, space.
 _QWEN2_PIECES = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"

@@ -1,0 +1,86 @@
+"""Sampling draws the same tokens as the genuine code from the same generator."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from models.config import SamplingConfig
+from models.sampling import SilentFilter, ids_below_min_length, mask_ids, ras_sample
+from tests.golden import golden
+
+UPSTREAM = SamplingConfig(top_p=0.8, top_k=25, win_size=10, tau_r=0.1)
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_ras_draws_the_golden_tokens(version: int) -> None:
+    reference = golden(version)
+    logp, history, lengths, expected = (
+        reference.array(f"ras.{name}") for name in ("logp", "history", "history_len", "token")
+    )
+    drawn = [
+        ras_sample(torch.tensor(logp[i]), history[i, : lengths[i]].tolist(), UPSTREAM, seeded(1000 + i))
+        for i in range(len(expected))
+    ]
+    assert drawn == expected.tolist()
+
+
+def test_equal_probabilities_are_taken_in_the_order_of_their_ids() -> None:
+    config = SamplingConfig(top_p=1.0, top_k=3, win_size=10, tau_r=2.0)
+    drawn = {ras_sample(torch.zeros(50), [], config, seeded(seed)) for seed in range(64)}
+    assert drawn == {0, 1, 2}
+
+
+def test_the_nucleus_ends_with_the_id_that_reaches_top_p() -> None:
+    logp = torch.tensor([0.1, 0.5, 0.3, 0.1]).log()
+    config = SamplingConfig(top_p=0.6, top_k=25, win_size=10, tau_r=2.0)
+    assert {ras_sample(logp, [], config, seeded(seed)) for seed in range(64)} == {1, 2}
+
+
+@pytest.mark.parametrize(("tau_r", "repeated"), [(0.1, False), (1.1, True)])
+def test_a_repeat_is_redrawn_only_where_the_voice_forbids_repeats(tau_r: float, repeated: bool) -> None:
+    logp = torch.tensor([0.97, 0.01, 0.01, 0.01]).log()
+    config = SamplingConfig(top_p=0.8, top_k=25, win_size=10, tau_r=tau_r)
+    drawn = {ras_sample(logp, [0] * 10, config, seeded(seed)) for seed in range(32)}
+    assert (drawn == {0}) is repeated
+    assert (0 in drawn) is repeated
+
+
+def test_a_repeat_before_the_window_does_not_count() -> None:
+    logp = torch.tensor([0.97, 0.01, 0.01, 0.01]).log()
+    history = [0] + [1] * UPSTREAM.win_size
+    assert {ras_sample(logp, history, UPSTREAM, seeded(seed)) for seed in range(16)} == {0}
+
+
+def test_the_log_probabilities_given_are_left_as_they_are() -> None:
+    logp = torch.randn(64, generator=seeded(0)).log_softmax(0)
+    before = logp.clone()
+    for seed in range(20):
+        ras_sample(mask_ids(logp, range(60, 64)), list(range(64)), UPSTREAM, seeded(seed))
+    assert torch.equal(logp, before)
+
+
+def test_below_the_minimum_length_nothing_can_end_an_utterance() -> None:
+    lm = SimpleNamespace(speech_token_size=6, stop_ids=range(6, 9))
+    assert ids_below_min_length(lm) == range(6, 9)
+    assert ids_below_min_length(lm, upstream_compat=True) == range(6, 7)
+    masked = mask_ids(torch.zeros(9), range(6, 9))
+    assert masked.isinf().tolist() == [False] * 6 + [True] * 3
+
+
+def test_silence_is_cut_to_the_golden_runs() -> None:
+    case = golden(3).json("silent_filter.json")
+    silent = SilentFilter.of_version(3)
+    assert [token for token in case["in"] if silent.keep(token)] == case["out"]
+
+
+def test_version_2_speaks_every_token() -> None:
+    tokens = golden(3).json("silent_filter.json")["in"]
+    silent = SilentFilter.of_version(2)
+    assert all(silent.keep(token) for token in tokens)
