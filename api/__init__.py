@@ -1,0 +1,1 @@
+"""The public surface, one module per protocol: knows requests, not tensors."""

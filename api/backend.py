@@ -1,0 +1,26 @@
+"""What the public surface needs from the rest: a small protocol, so that tests can stand in for the runners."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Protocol
+
+from models.conditioning import Conditioning
+from runners.frames import Frame
+from runners.request import ModelInfo, SpeechRequest
+from text import TextFrontend
+
+
+class Backend(Protocol):
+    """The service behind the API."""
+
+    frontend: TextFrontend
+
+    async def describe(self) -> ModelInfo:
+        """The loaded model. Raises RequestError `loading` (503) before it is."""
+
+    async def encode(self, samples: bytes, sample_rate: int) -> Conditioning:
+        """A voice from float32 mono samples. Raises RequestError."""
+
+    def stream(self, request: SpeechRequest) -> AsyncIterator[Frame]:
+        """AUDIO frames and an END frame. Raises RequestError; closing it cancels the request."""

@@ -1,0 +1,68 @@
+"""Every refusal of the public surface: one shape, stable codes, one place that turns exceptions into responses."""
+
+from __future__ import annotations
+
+import logging
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException
+
+from audio import AudioError
+from runners.request import RequestError
+from text import TextError
+
+logger = logging.getLogger("cosyserve.api")
+
+RETRY_AFTER_SECONDS = "1"
+
+
+class ApiError(Exception):
+    """A request that is refused. `param` names the field at fault, `code` is stable, `status` is 4xx or 5xx."""
+
+    def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message, self.param = status, code, message, param
+
+    def body(self) -> dict:
+        """The OpenAI error object."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        if self.status == 429:
+            kind = "rate_limit_error"
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
+
+    def response(self) -> JSONResponse:
+        headers = {"Retry-After": RETRY_AFTER_SECONDS} if self.status in (429, 503) else None
+        return JSONResponse(self.body(), self.status, headers)
+
+
+def as_api_error(error: Exception) -> ApiError:
+    """What any exception of the layers below is to the client. Unknown ones tell nothing of their inside."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, RequestError):
+        return ApiError(error.status, error.code, error.message)
+    if isinstance(error, TextError):
+        return ApiError(400, error.code, error.message, "input")
+    if isinstance(error, AudioError):
+        if error.code == "nonfinite_audio":
+            return ApiError(500, error.code, error.message)
+        return ApiError(400, error.code, error.message, "ref_audio")
+    logger.error("an unexpected error", exc_info=error)
+    return ApiError(500, "internal_error", "Something went wrong inside the server.")
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of `app` an OpenAI-style error."""
+
+    async def known(request: Request, error: Exception) -> JSONResponse:
+        return as_api_error(error).response()
+
+    async def http(request: Request, error: Exception) -> JSONResponse:
+        assert isinstance(error, HTTPException)
+        codes = {404: "not_found", 405: "method_not_allowed"}
+        return ApiError(error.status_code, codes.get(error.status_code, "http_error"), str(error.detail)).response()
+
+    for kind in (ApiError, RequestError, TextError, AudioError, Exception):
+        app.add_exception_handler(kind, known)
+    app.add_exception_handler(HTTPException, http)

@@ -1,0 +1,99 @@
+"""The bodies of the public surface: what is accepted, within which limits, and how a bad body is explained."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import Request
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
+
+from api.errors import ApiError
+
+MAX_BODY_BYTES = 16 * 1024 * 1024  # a reference recording of 10 MB as base64, and the text
+MAX_SEED = 2**63 - 1
+
+# Fields of OpenAI's and its relatives' speech APIs that this server knows of but does not honour.
+KNOWN_UNSUPPORTED = frozenset(
+    [
+        "volume",
+        "pitch",
+        "sample_rate",
+        "language",
+        "timeout_s",
+        "timestamp_granularities",
+        "temperature",
+        "top_p",
+        "top_k",
+        "max_new_tokens",
+        "task_type",
+        "text_normalization",
+        "input_type",
+        "pronunciation",
+        "priority",
+        "watermark",
+        "initial_chunk_tokens",
+        "references",
+    ]
+)
+
+
+class SpeechBody(BaseModel):
+    """`POST /v1/audio/speech`: OpenAI's fields, and `seed`, `stream`, `ref_audio`, `ref_text`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    input: str = Field(description="The text to speak.")
+    model: str | None = Field(None, description="The served model's id; may be left out.")
+    voice: str | None = Field(None, description="A voice of GET /v1/audio/voices; default: the model's own.")
+    response_format: str = Field("wav", description="wav, pcm (16 bit little-endian mono) or flac.")
+    speed: Annotated[float, Field(strict=True)] = Field(1.0, description="0.25 to 4.0; 2.0 is twice as fast.")
+    seed: Annotated[int, Field(strict=True)] | None = Field(None, description="Same seed, same audio.")
+    instructions: str | None = Field(None, max_length=512, description="How to speak, in words.")
+    stream_format: Literal["audio", "sse"] = Field("audio", description="Raw audio, or server-sent events.")
+    stream: StrictBool = Field(True, description="false: one buffered file with exact sizes in its header.")
+    ref_audio: str | None = Field(None, description="Voice to clone: data:audio/...;base64,... of 1 to 30 s.")
+    ref_text: str | None = Field(None, max_length=2000, description="What is said in ref_audio.")
+
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+async def read_body(request: Request, kind: type[Body]) -> Body:
+    """The JSON body as `kind`. Raises ApiError: payload_too_large, input_not_utf8, invalid_json, invalid_type,
+    unknown_parameter, unsupported_parameter, missing_parameter, invalid_value."""
+    data = bytearray()
+    async for chunk in request.stream():
+        data += chunk
+        if len(data) > MAX_BODY_BYTES:
+            raise ApiError(413, "payload_too_large", f"The body is over {MAX_BODY_BYTES // 2**20} MiB.")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ApiError(400, "input_not_utf8", "The body is not valid UTF-8.") from None
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError):
+        raise ApiError(400, "invalid_json", "The body is not valid JSON.") from None
+    if not isinstance(values, dict):
+        raise ApiError(422, "invalid_type", "The body must be a JSON object.")
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise _explain(error.errors()[0]) from None
+
+
+def _explain(problem: Any) -> ApiError:
+    field = ".".join(str(part) for part in problem["loc"])
+    kind = problem["type"]
+    if kind == "missing":
+        return ApiError(400, "missing_parameter", f"`{field}` is required.", field)
+    if kind == "extra_forbidden":
+        if field in KNOWN_UNSUPPORTED:
+            return ApiError(400, "unsupported_parameter", f"This server does not support `{field}`.", field)
+        return ApiError(400, "unknown_parameter", f"There is no parameter `{field}`.", field)
+    if kind in ("string_unicode", "value_error.unicode"):
+        return ApiError(400, "input_not_utf8", f"`{field}` is not valid Unicode text.", field)
+    if kind.endswith(("_type", "_parsing")):
+        return ApiError(422, "invalid_type", f"`{field}`: {problem['msg']}.", field)
+    return ApiError(400, "invalid_value", f"`{field}`: {problem['msg']}.", field)

@@ -1,0 +1,47 @@
+"""Prometheus metrics of the public surface, served at /metrics together with BentoML's own."""
+
+from __future__ import annotations
+
+import time
+
+from prometheus_client import Counter, Gauge, Histogram
+
+_LATENCY = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 60)
+_RTF = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10)
+REQUESTS = Counter("cosyserve_requests", "Requests by route and outcome.", ["route", "outcome"])
+TTFA = Histogram("cosyserve_ttfa_seconds", "Request read to first audio.", ["route"], buckets=_LATENCY)
+RTF = Histogram("cosyserve_rtf", "Processing time over audio time.", ["route"], buckets=_RTF)
+AUDIO = Counter("cosyserve_audio_seconds", "Audio made, in seconds.", ["route"])
+ACTIVE = Gauge("cosyserve_active_streams", "Requests in progress.", ["route"], multiprocess_mode="livesum")
+
+
+class Recording:
+    """One request's entries in the metrics. `finished` counts once, however often it is called."""
+
+    def __init__(self, route: str) -> None:
+        self._route = route
+        self._began = time.monotonic()
+        self._samples = 0
+        self._sample_rate = 1
+        self._outcome: str | None = None
+        ACTIVE.labels(route).inc()
+
+    def started(self, sample_rate: int) -> None:
+        self._sample_rate = sample_rate
+
+    def audio(self, samples: int) -> None:
+        if self._samples == 0:
+            TTFA.labels(self._route).observe(time.monotonic() - self._began)
+        self._samples += samples
+
+    def finished(self, outcome: str) -> None:
+        if self._outcome is not None:
+            return
+        self._outcome = outcome
+        ACTIVE.labels(self._route).dec()
+        REQUESTS.labels(self._route, outcome).inc()
+        if self._samples:
+            seconds = self._samples / self._sample_rate
+            AUDIO.labels(self._route).inc(seconds)
+            if outcome == "ok":
+                RTF.labels(self._route).observe((time.monotonic() - self._began) / seconds)

@@ -1,0 +1,1 @@
+"""Starting the real service from a terminal: the demo, the development server, and the tests' own."""

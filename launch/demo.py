@@ -1,0 +1,95 @@
+"""`make demo`: start the service, ask it for speech through the OpenAI SDK, write out/demo.wav, stop the service."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import wave
+from pathlib import Path
+
+from launch.progress import ProgressLine
+from launch.server import ROOT, LaunchError, Server, check, free_port
+
+TEXT = "Hello! This voice was made on your own machine, one sound at a time."
+WAV_HEADER_BYTES = 44
+
+
+def main() -> int:
+    text = os.environ.get("TEXT") or TEXT
+    voice = os.environ.get("VOICE") or None
+    port = int(os.environ.get("PORT") or free_port())
+    progress = ProgressLine()
+    try:
+        check("127.0.0.1", port)
+        with Server(port) as server:
+            server.wait_ready(progress=lambda elapsed: progress.show("starting the service", f"{elapsed:.0f} s"))
+            progress.clear()
+            report = speak(server.url, text, voice, ROOT / "out" / "demo.wav", progress)
+    except LaunchError as error:
+        progress.clear()
+        print(f"demo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        progress.clear()
+        return 130
+    print(report)
+    return 0
+
+
+def speak(url: str, text: str, voice: str | None, path: Path, progress: ProgressLine) -> str:
+    """Stream `text` to the wav file at `path`. Returns the report; raises LaunchError with a sentence."""
+    import openai
+
+    client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+    try:
+        listing = client.get("/audio/voices", cast_to=dict)
+        names = [entry["id"] for entry in listing["voices"]]
+        default = next((entry["id"] for entry in listing["voices"] if entry["default"]), None)
+        if voice is None and default is None:
+            raise LaunchError("This model ships without a voice; see README.md, 'Cloning a voice'.")
+        if voice is not None and voice not in names:
+            raise LaunchError(f"There is no voice {voice!r}; VOICE= may be one of: {', '.join(names) or 'none'}.")
+        model = client.models.list().data[0].id
+        began = time.perf_counter()
+        first: float | None = None
+        rate = 24_000
+        pcm = bytearray()
+        with client.audio.speech.with_streaming_response.create(
+            model=model, voice=voice or str(default), input=text, response_format="pcm"
+        ) as response:
+            rate = int(response.headers["X-Sample-Rate"])
+            for chunk in response.iter_bytes():
+                if first is None and chunk:
+                    first = time.perf_counter() - began
+                pcm += chunk
+                progress.show("speaking", f"{len(pcm) / 2 / rate:.1f} s of audio")
+        elapsed = time.perf_counter() - began
+    except openai.APIStatusError as error:
+        raise LaunchError(f"The service refused: {error.message}") from error
+    except openai.APIError as error:
+        raise LaunchError(f"The service did not answer: {error}") from error
+    finally:
+        progress.clear()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with wave.open(str(path), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(rate)
+            file.writeframes(bytes(pcm))
+    except OSError as error:
+        raise LaunchError(f"{path} cannot be written: {error.strerror}.") from error
+    seconds = len(pcm) / 2 / rate
+    return (
+        f"text                 {text}\n"
+        f"voice, model         {voice or default}, {model}\n"
+        f"time to first audio  {1000 * (first or elapsed):.0f} ms\n"
+        f"duration             {seconds:.2f} s\n"
+        f"real-time factor     {elapsed / seconds:.3f}\n"
+        f"written              {path.relative_to(ROOT) if path.is_relative_to(ROOT) else path}"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

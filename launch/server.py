@@ -1,0 +1,148 @@
+"""Start `bentoml serve` in a process group of its own, wait until it is ready, stop it: whatever happens in between."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from models.config import load_config, model_dir
+from models.errors import ModelError
+
+ROOT = Path(__file__).resolve().parent.parent
+MIN_FREE_MEGABYTES = 200
+_ERROR = re.compile(r"cosyserve: error: (.*)")
+
+
+class LaunchError(Exception):
+    """The service cannot start; the message is a sentence that says what to do."""
+
+
+def check(host: str, port: int) -> None:
+    """Refuse early what would fail late: a broken MODEL_DIR, a port in use, a full disk. Raises LaunchError."""
+    try:
+        load_config(model_dir())
+    except ModelError as error:
+        raise LaunchError(error.message) from error
+    if port:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                raise LaunchError(
+                    f"Port {port} on {host} cannot be used ({error.strerror}): choose another one with PORT=..."
+                ) from error
+    for folder in (ROOT, Path(tempfile.gettempdir())):
+        free = shutil.disk_usage(folder).free // 2**20
+        if free < MIN_FREE_MEGABYTES:
+            raise LaunchError(
+                f"Only {free} MB are free on the disk of {folder}; free at least {MIN_FREE_MEGABYTES} MB."
+            )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Server:
+    """The service as a child process. A context manager: it is stopped when the block ends."""
+
+    def __init__(
+        self,
+        port: int = 0,
+        host: str = "127.0.0.1",
+        target: str = ".",
+        env: dict[str, str] | None = None,
+        log: Path | None = None,
+    ) -> None:
+        self.host, self.port = host, port or free_port()
+        self.url = f"http://{host if host != '0.0.0.0' else '127.0.0.1'}:{self.port}"
+        self._target = target
+        self._scratch = Path(tempfile.mkdtemp(prefix="cosyserve-"))
+        self.log = log or self._scratch / "server.log"
+        # A BENTOML_HOME of its own: a second server with the same one would wipe the first one's metrics.
+        self._env = {
+            **os.environ,
+            "BENTOML_HOME": str(self._scratch),
+            "BENTOML_DO_NOT_TRACK": "true",
+            **(env or {}),
+        }
+        self.process: subprocess.Popen | None = None
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "bentoml", "serve", self._target, "--host", self.host]
+        command += ["--port", str(self.port)]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def wait_ready(self, timeout: float = 300, progress: Callable[[float], None] | None = None) -> None:
+        """Return once /readyz says 200. Raises LaunchError with the service's own sentence if it cannot start."""
+        assert self.process is not None
+        began = time.monotonic()
+        while True:
+            elapsed = time.monotonic() - began
+            if progress is not None:
+                progress(elapsed)
+            if found := _ERROR.search(self.log.read_text(errors="replace")):
+                raise LaunchError(found[1])
+            if self.process.poll() is not None:
+                raise LaunchError(f"The service stopped while starting; its last words:\n{self.tail()}")
+            if elapsed > timeout:
+                raise LaunchError(f"The service was not ready after {timeout:.0f} s:\n{self.tail()}")
+            if self.is_ready():
+                return
+            time.sleep(0.1)
+
+    def is_ready(self) -> bool:
+        try:
+            with urllib.request.urlopen(self.url + "/readyz", timeout=6) as response:
+                return response.status == 200
+        except (urllib.error.URLError, OSError):
+            return False
+
+    def tail(self, lines: int = 15) -> str:
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+
+    def stop(self, grace: float = 20) -> int | None:
+        """SIGTERM, then SIGKILL to the whole group after `grace` seconds. Returns the exit status."""
+        status = None
+        if self.process is not None:
+            if self.process.poll() is None:
+                self.process.send_signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = self.process.wait(grace)
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+            self.process = None
+        shutil.rmtree(self._scratch, ignore_errors=True)
+        return status
+
+    def __enter__(self) -> Server:
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.stop()

@@ -1,0 +1,1 @@
+"""PromptEncoder, SpeechEngine and what schedules them."""

@@ -1,0 +1,52 @@
+"""The entry service's end of the framed stream: one HTTP request per speech request over the engine's socket."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from runners.frames import Frame, FrameError, FrameKind, read_frames
+from runners.request import RequestError, SpeechRequest
+from runners.speech_engine import SYNTHESIZE_PATH
+
+
+class EngineClient:
+    """Streams speech from an engine at `url` (`file:///path/to.sock` or `http://host:port`)."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme == "file":
+            connector: aiohttp.BaseConnector = aiohttp.UnixConnector(parts.path, limit=0)
+            self._url = "http://engine" + SYNTHESIZE_PATH
+        else:
+            connector = aiohttp.TCPConnector(limit=0)
+            self._url = url.rstrip("/") + SYNTHESIZE_PATH
+        # No total limit: a stream lasts as long as its speech. The engine is on the same machine, so connecting is not
+        # waited for longer than this.
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
+        self._session = aiohttp.ClientSession(connector=connector, timeout=timeout, auto_decompress=False)
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def stream(self, request: SpeechRequest) -> AsyncIterator[Frame]:
+        """AUDIO frames, then END. Raises RequestError for an ERROR frame and for a stream that breaks off.
+
+        Closing the iterator cancels the request in the engine.
+        """
+        try:
+            async with self._session.post(self._url, data=request.to_bytes()) as response:
+                if response.status != 200:
+                    raise RequestError("engine_unavailable", "The engine is not available.", 503)
+                async with aclosing(read_frames(response.content.iter_any())) as frames:
+                    async for frame in frames:
+                        if frame.kind is FrameKind.ERROR:
+                            raise RequestError(**frame.json())
+                        yield frame
+        except aiohttp.ClientConnectorError as error:
+            raise RequestError("engine_unavailable", "The engine is not available.", 503) from error
+        except (aiohttp.ClientError, FrameError, ConnectionError) as error:
+            raise RequestError("engine_error", "The engine stopped in the middle of this request.", 500) from error

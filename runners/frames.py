@@ -1,0 +1,67 @@
+"""Length-prefixed frames: how audio, its end and its failure travel from the engine to the entry service.
+
+An HTTP body that simply stops looks like one that is complete. So every stream ends in a frame that says how it
+ended, and a stream without that frame is a failure: `read_frames` raises instead of returning.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+_HEADER = struct.Struct("<BI")  # kind, payload length in bytes
+MAX_PAYLOAD = 64 * 1024 * 1024
+
+
+class FrameKind(IntEnum):
+    AUDIO = 1  # float32 little-endian samples, mono, at the model's sample rate
+    END = 2  # JSON: how the request ended well
+    ERROR = 3  # JSON: code, message, status
+
+
+class FrameError(Exception):
+    """The stream is not what frames look like, or it stopped before its last frame."""
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One unit of an engine stream. `payload` is raw bytes; `json()` reads END and ERROR frames."""
+
+    kind: FrameKind
+    payload: bytes
+
+    def json(self) -> dict[str, Any]:
+        return json.loads(self.payload)
+
+    def encode(self) -> bytes:
+        return _HEADER.pack(self.kind, len(self.payload)) + self.payload
+
+    @classmethod
+    def of(cls, kind: FrameKind, **fields: Any) -> Frame:
+        return cls(kind, json.dumps(fields, ensure_ascii=False).encode())
+
+
+async def read_frames(chunks: AsyncIterator[bytes]) -> AsyncIterator[Frame]:
+    """Frames from a byte stream cut anywhere. Ends after END or ERROR; raises FrameError when neither comes."""
+    buffer = bytearray()
+    async for chunk in chunks:
+        buffer += chunk
+        while len(buffer) >= _HEADER.size:
+            kind, length = _HEADER.unpack_from(buffer)
+            if length > MAX_PAYLOAD:
+                raise FrameError(f"a frame of {length} bytes is over the limit of {MAX_PAYLOAD}")
+            if len(buffer) < _HEADER.size + length:
+                break
+            try:
+                frame = Frame(FrameKind(kind), bytes(buffer[_HEADER.size : _HEADER.size + length]))
+            except ValueError:
+                raise FrameError(f"unknown frame kind {kind}") from None
+            del buffer[: _HEADER.size + length]
+            yield frame
+            if frame.kind is not FrameKind.AUDIO:
+                return
+    raise FrameError("the stream stopped before its last frame")

@@ -1,0 +1,98 @@
+"""What the entry service asks of the engine, and its form on the wire. No torch here: both processes import it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from dataclasses import asdict, dataclass, fields
+
+from models.conditioning import Conditioning
+
+_LENGTH = struct.Struct("<I")
+
+
+class RequestError(Exception):
+    """The engine cannot or will not do this. `code` is stable, `status` is the HTTP status it becomes."""
+
+    def __init__(self, code: str, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.code, self.message, self.status = code, message, status
+
+
+@dataclass(frozen=True)
+class SpeechRequest:
+    """One request for speech.
+
+    `segments` are texts for the model's tokenizer, each one utterance, spoken in order. The voice is either a preset
+    (`voice`) or `conditioning` with `prompt_text`, its transcript (none: cross-lingual). `instructions` turns the
+    request into instruct mode. `source_tokens` (25 Hz speech tokens) instead of segments is voice conversion.
+    `stream` picks the streaming schedule, otherwise each segment is synthesised in one pass.
+    """
+
+    segments: tuple[str, ...] = ()
+    voice: str | None = None
+    conditioning: Conditioning | None = None
+    prompt_text: str | None = None
+    instructions: str | None = None
+    source_tokens: tuple[int, ...] = ()
+    stream: bool = True
+    speed: float = 1.0
+    seed: int = 0
+
+    def to_bytes(self) -> bytes:
+        """uint32 length, JSON fields, then the conditioning as safetensors (nothing when there is none)."""
+        names = [field.name for field in fields(self) if field.name != "conditioning"]
+        head = json.dumps({name: getattr(self, name) for name in names}).encode()
+        tail = self.conditioning.to_bytes() if self.conditioning is not None else b""
+        return _LENGTH.pack(len(head)) + head + tail
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> SpeechRequest:
+        (length,) = _LENGTH.unpack_from(data)
+        start = _LENGTH.size
+        values = json.loads(data[start : start + length])
+        tail = data[start + length :]
+        return cls(
+            **{
+                **values,
+                "segments": tuple(values["segments"]),
+                "source_tokens": tuple(values["source_tokens"]),
+                "conditioning": Conditioning.from_bytes(tail) if tail else None,
+            }
+        )
+
+
+@dataclass(frozen=True)
+class VoiceInfo:
+    """A preset voice: its id and the modes it can be used in."""
+
+    id: str
+    modes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What the engine has loaded, as the public surface shows it."""
+
+    name: str
+    version: int
+    sample_rate: int
+    default_voice: str | None
+    voices: tuple[VoiceInfo, ...]
+    modes: tuple[str, ...]
+    languages: tuple[str, ...]
+
+    def to_dict(self) -> dict:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict) -> ModelInfo:
+        voices = tuple(VoiceInfo(v["id"], tuple(v["modes"])) for v in values["voices"])
+        return cls(
+            **{
+                **values,
+                "voices": voices,
+                "modes": tuple(values["modes"]),
+                "languages": tuple(values["languages"]),
+            }
+        )

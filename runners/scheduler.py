@@ -1,0 +1,352 @@
+"""The engine's loop: one asyncio task decides every step, one thread touches the device.
+
+Requests join and leave between steps. A step is a prefill, one batched decode step over all live utterances, or the
+audio of one hop. `_next_step` is the whole policy, `_apply` and `_drop` are where requests change state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+
+from models.cosyvoice import CosyVoice
+from models.sampling import SilentFilter, ras_sample, stop_mask
+from runners.frames import FrameKind
+from runners.modes import Plan, SegmentPlan, resolve, silent_voice
+from runners.request import RequestError, SpeechRequest
+from runners.sequence import Job, Sampler, Utterance
+
+logger = logging.getLogger("cosyserve.engine")
+
+WARM_UP_TEXT = "one two three"
+WARM_UP_TOKENS = 60  # enough for a first hop, a later one is the same code
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Limits of one engine.
+
+    `max_live`: utterances decoded together. `max_requests`: requests in the engine, the rest is refused with 429.
+    `max_unread_seconds`: audio a slow reader may leave unread before its request pauses. `patience`: decode steps
+    that audio which nobody waits for yields to. `low_water_seconds`: a listener with less audio ahead comes first.
+    `upstream_compat`: keep upstream's length rules of CosyVoice 3 (stop tokens never masked, prefix counted).
+    """
+
+    max_live: int = 16
+    max_requests: int = 64
+    max_unread_seconds: float = 30.0
+    patience: int = 50
+    low_water_seconds: float = 0.5
+    upstream_compat: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """Work for the device thread. `compute` runs there, `apply` takes its result on the event loop, `owners` are
+    the jobs it serves: when it raises, the last of them is ended."""
+
+    compute: Callable[[], object]
+    apply: Callable[[object], None]
+    owners: tuple[Job, ...]
+
+
+class Scheduler:
+    """Runs any mix of requests on one model. Use from one event loop: `start`, `submit`, `cancel`, `close`."""
+
+    def __init__(
+        self, model: CosyVoice, settings: EngineSettings | None = None, sampler: Sampler | None = None
+    ) -> None:
+        self.model = model
+        self.settings = settings or EngineSettings()
+        self.sampler: Sampler = sampler or self._ras
+        self.jobs: list[Job] = []
+        self.live: list[Utterance] = []  # in the order of their KV cache slots
+        self.steps = 0  # decode steps so far
+        self._cache = model.lm.new_cache(self.settings.max_live)
+        self._device = ThreadPoolExecutor(1, thread_name_prefix="device")
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task | None = None
+
+    # -- what the service calls ------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        """Stop at once; whatever still runs ends with an error."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        for job in self.jobs:
+            job.fail(RequestError("draining", "The engine is shutting down.", 503))
+        self._device.shutdown(wait=True)
+
+    async def warm_up(self) -> None:
+        """Speak once, streamed and whole, so that no user pays for first calls. Raises what went wrong."""
+        name = next(iter(sorted(self.model.presets)), None)
+        request = SpeechRequest(
+            segments=(WARM_UP_TEXT,),
+            voice=name,
+            conditioning=None if name else silent_voice(self.model.config),
+        )
+        spoken = resolve(request, self.model)
+        # Given tokens fix the work of the hop and the one-pass path, whatever the model says to a text.
+        given = Plan((SegmentPlan((), 0, (0,) * WARM_UP_TOKENS),), (), spoken.prompt)
+        for plan, stream in ((spoken, True), (given, True), (given, False)):
+            async for frame in self._admit(replace(request, stream=stream), plan).frames():
+                if frame.kind is FrameKind.ERROR:
+                    raise RuntimeError(f"warm-up failed: {frame.json()['message']}")
+
+    async def submit(self, request: SpeechRequest) -> Job:
+        """Admit a request. Raises RequestError: `overloaded`, `voice_not_found`, `unsupported_parameter`."""
+        if len(self.jobs) >= self.settings.max_requests:
+            raise RequestError("overloaded", "The engine is full. Try again shortly.", 429)
+        return self._admit(request, resolve(request, self.model, upstream_compat=self.settings.upstream_compat))
+
+    def _admit(self, request: SpeechRequest, plan: Plan) -> Job:
+        job = Job(request, plan.prompt, self.model.config.sample_rate)
+        job.on_read = self._wake.set
+        lm, config = self.model.lm, self.model.config
+        silence = frozenset(config.folder.leading_silence_tokens if config.folder.trim_leading_silence else ())
+        for index, segment in enumerate(plan.segments):
+            utterance = job.add_utterance(
+                lm.build_input(segment.text_ids, plan.lm_prompt_tokens) if segment.text_ids else None,
+                text_tokens=segment.counted,
+                min_tokens=int(segment.counted * lm.min_ratio),
+                max_tokens=int(segment.counted * lm.max_ratio),
+                silent_filter=SilentFilter() if config.version == 3 else None,
+                leading_silence=silence if index == 0 else frozenset(),
+            )
+            if segment.speech_tokens:
+                utterance.tokens = list(segment.speech_tokens)
+                utterance.decoded = True
+        self.jobs.append(job)
+        self._wake.set()
+        return job
+
+    def cancel(self, job: Job) -> None:
+        """End a request that nobody listens to. Its slot is free before the next step."""
+        job.cancelled = True
+        self._wake.set()
+
+    # -- the loop --------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            for job in [job for job in self.jobs if job.cancelled]:
+                self._drop(job)
+            step = self._next_step()
+            if step is None:
+                self._wake.clear()
+                await self._wake.wait()
+                continue
+            try:
+                result = await loop.run_in_executor(self._device, _inference, step.compute)
+                step.apply(result)
+            except Exception as error:  # whatever it is, it ends one request and never the loop
+                self._fail(step.owners[-1], error)
+
+    def _next_step(self) -> Step | None:
+        """The policy, in order: audio that a listener waits for; new utterances; decoding; audio nobody waits for."""
+        audio = self._most_urgent_audio()
+        if audio is not None and self._is_urgent(audio):
+            return self._synthesis(audio)
+        starting = self._next_to_prefill()
+        if starting is not None:
+            return self._prefill(starting)
+        if self.live:
+            return self._decode()
+        return self._synthesis(audio) if audio is not None else None
+
+    def _most_urgent_audio(self) -> Utterance | None:
+        ready = [utterance for job in self.jobs if (utterance := self._audio_ready(job)) is not None]
+        return min(ready, key=self._urgency) if ready else None
+
+    @staticmethod
+    def _urgency(utterance: Utterance) -> tuple[int, float]:
+        """First hops first, then the stream whose listener runs dry soonest, then buffered requests by age."""
+        job = utterance.job
+        if not job.request.stream:
+            return (2, job.submitted_at)
+        return (0, job.submitted_at) if job.samples_sent == 0 else (1, job.seconds_ahead)
+
+    def _is_urgent(self, utterance: Utterance) -> bool:
+        job = utterance.job
+        waited = self.steps - (utterance.ready_since or 0)
+        if job.request.stream and job.seconds_ahead < self.settings.low_water_seconds:
+            return True
+        return waited >= self.settings.patience
+
+    def _audio_ready(self, job: Job) -> Utterance | None:
+        """The utterance of this job that has enough tokens for its next audio, if the reader keeps up."""
+        if job.speaking >= len(job.utterances) or self._paused(job):
+            return None
+        utterance = job.utterances[job.speaking]
+        ready = utterance.decoded
+        if job.request.stream and not ready:
+            needed = self.model.token2wav.next_hop(self._stream_of(utterance))
+            ready = len(utterance.tokens) >= needed
+        if ready and utterance.ready_since is None:
+            utterance.ready_since = self.steps
+        return utterance if ready else None
+
+    def _next_to_prefill(self) -> Utterance | None:
+        if len(self.live) >= self.settings.max_live:
+            return None
+        for job in self.jobs:
+            if job.decoding < len(job.utterances) and not self._paused(job):
+                utterance = job.utterances[job.decoding]
+                if utterance.slot is None and not utterance.decoded:
+                    return utterance
+        return None
+
+    def _paused(self, job: Job) -> bool:
+        return job.seconds_unread > self.settings.max_unread_seconds
+
+    # -- steps -----------------------------------------------------------------------------------------------------
+
+    def _prefill(self, utterance: Utterance) -> Step:
+        def compute() -> int:
+            slot = self._cache.add()
+            try:
+                logp = self.model.lm.extend(self._cache, slot, utterance.lm_input)
+                return self._sample(utterance, logp)
+            except Exception:
+                self._cache.remove(slot)
+                raise
+
+        def apply(token: int) -> None:
+            utterance.slot = len(self.live)
+            utterance.lm_input = None
+            self.live.append(utterance)
+            self._accept(utterance, token)
+
+        return Step(compute, apply, (utterance.job,))  # type: ignore[arg-type]
+
+    def _decode(self) -> Step:
+        utterances = list(self.live)
+
+        def compute() -> list[int | Exception]:
+            last = torch.tensor([utterance.history[-1] for utterance in utterances])
+            logp = self.model.lm.decode(self._cache, last)
+            return [_attempt(self._sample, utterance, row) for utterance, row in zip(utterances, logp, strict=True)]
+
+        def apply(tokens: list[int | Exception]) -> None:
+            self.steps += 1
+            for utterance, token in zip(utterances, tokens, strict=True):
+                if isinstance(token, Exception):
+                    self._fail(utterance.job, token)
+                else:
+                    self._accept(utterance, token)
+
+        # A decode step that fails as a whole (out of memory) ends the request that joined last.
+        newest = max(utterances, key=lambda utterance: utterance.job.submitted_at)
+        return Step(compute, apply, (newest.job,))  # type: ignore[arg-type]
+
+    def _synthesis(self, utterance: Utterance) -> Step:
+        job, token2wav = utterance.job, self.model.token2wav
+        tokens = list(utterance.tokens)
+        last = True
+        if not tokens:
+            compute: Callable = partial(torch.zeros, 0)
+        elif not job.request.stream:
+            compute = partial(
+                token2wav.whole,
+                tokens,
+                job.prompt,
+                speed=job.request.speed,
+                rng=utterance.vocoder_generator,
+            )
+        else:
+            state = self._stream_of(utterance)
+            last = utterance.decoded and len(tokens) < token2wav.next_hop(state)
+            compute = partial(token2wav.final if last else token2wav.hop, state, tokens)
+
+        def apply(samples: torch.Tensor) -> None:
+            if not torch.isfinite(samples).all():
+                raise RequestError("nonfinite_audio", "The model produced audio that is not finite.", 500)
+            utterance.ready_since = None
+            job.send_audio(samples)
+            if last:
+                utterance.stream = None
+                job.speaking += 1
+                if job.speaking == len(job.utterances):
+                    job.end()
+                    self._drop(job)
+
+        return Step(compute, apply, (job,))  # type: ignore[arg-type]
+
+    # -- state changes ---------------------------------------------------------------------------------------------
+
+    def _sample(self, utterance: Utterance, logp: torch.Tensor) -> int:
+        if not torch.isfinite(logp).any() or torch.isnan(logp).any():
+            raise FloatingPointError("log-probabilities are not finite")
+        if len(utterance.history) < utterance.min_tokens:
+            logp = logp.clone()
+            logp[stop_mask(self.model.lm, upstream_compat=self.settings.upstream_compat)] = -torch.inf
+        return self.sampler(logp, utterance.history, utterance.generator)
+
+    def _ras(self, logp: torch.Tensor, history, generator: torch.Generator) -> int:
+        return ras_sample(logp, history, self.model.config.sampling, generator)
+
+    def _accept(self, utterance: Utterance, token: int) -> None:
+        if token in self.model.lm.stop_ids:
+            utterance.decoded = True
+        else:
+            utterance.accept(token)
+        if utterance.decoded:
+            self._leave(utterance)
+            utterance.job.decoding += 1
+            if utterance.truncated:
+                logger.warning("an utterance reached its limit of %d tokens", utterance.max_tokens)
+
+    def _leave(self, utterance: Utterance) -> None:
+        """Give the KV cache slot back; the last live utterance moves into it."""
+        slot = utterance.slot
+        if slot is None:
+            return
+        self._cache.remove(slot)
+        last = self.live.pop()
+        if last is not utterance:
+            self.live[slot] = last
+            last.slot = slot
+        utterance.slot = None
+
+    def _drop(self, job: Job) -> None:
+        for utterance in job.utterances:
+            self._leave(utterance)
+        if job in self.jobs:
+            self.jobs.remove(job)
+
+    def _fail(self, job: Job, error: Exception) -> None:
+        if not isinstance(error, RequestError):
+            logger.error("a request failed", exc_info=error)
+        job.fail(error)
+        self._drop(job)
+
+    def _stream_of(self, utterance: Utterance):
+        if utterance.stream is None:
+            utterance.stream = self.model.token2wav.new_stream(
+                utterance.job.prompt, speed=utterance.job.request.speed, rng=utterance.vocoder_generator
+            )
+        return utterance.stream
+
+
+@torch.inference_mode()
+def _inference(compute: Callable[[], object]) -> object:
+    return compute()
+
+
+def _attempt(function: Callable, *arguments) -> object:
+    """The result, or the exception as a value: one utterance's failure leaves its neighbours alone."""
+    try:
+        return function(*arguments)
+    except Exception as error:
+        return error

@@ -1,0 +1,149 @@
+"""What one request owns while it runs: its utterances, their tokens, its random numbers, its audio on the way out."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from models.sampling import SilentFilter
+from models.token2wav import StreamState, VoicePrompt
+from runners.frames import Frame, FrameKind
+from runners.request import RequestError, SpeechRequest
+
+# The stages that draw random numbers, as coordinates of a request's seed: each has a stream of its own, so that no
+# stage, segment or neighbour in a batch changes what another one draws.
+_SAMPLING, _VOCODER = 0, 1
+
+
+def request_generator(seed: int, *coordinates: int) -> torch.Generator:
+    """A CPU generator that depends on the request's seed and these coordinates only."""
+    state = np.random.SeedSequence([seed, *coordinates]).generate_state(2, np.uint32)
+    return torch.Generator().manual_seed(int(state[0]) << 32 | int(state[1]))
+
+
+@dataclass
+class Utterance:
+    """One segment of a request: decoded by the language model, then synthesised hop by hop or in one pass."""
+
+    job: Job
+    index: int
+    lm_input: torch.Tensor | None  # [n, D] embeddings; None when tokens are given (voice conversion)
+    text_tokens: int
+    min_tokens: int
+    max_tokens: int
+    generator: torch.Generator
+    silent_filter: SilentFilter | None = None
+    leading_silence: frozenset[int] = frozenset()
+    history: list[int] = field(default_factory=list)  # every decoded speech token: what the language model sees
+    tokens: list[int] = field(default_factory=list)  # those that are synthesised
+    slot: int | None = None  # row of the KV cache while the utterance is live
+    decoded: bool = False
+    truncated: bool = False  # the token limit ended it, not the model
+    stream: StreamState | None = None
+    ready_since: int | None = None  # decode step at which its next audio became computable
+
+    def accept(self, token: int) -> None:
+        """Take one sampled speech token (not a stop token)."""
+        self.history.append(token)
+        if self.leading_silence and not self.tokens and token in self.leading_silence:
+            return
+        if self.silent_filter is None or self.silent_filter.keep(token):
+            self.tokens.append(token)
+        if len(self.history) >= self.max_tokens:
+            self.decoded = self.truncated = True
+
+    def vocoder_generator(self, call: int) -> torch.Generator:
+        """The generator of the `call`-th vocoder call of this utterance."""
+        return request_generator(self.job.request.seed, _VOCODER, self.index, call)
+
+
+class Job:
+    """A request inside the engine. Read its frames with `frames()`; the scheduler is the only one that changes it."""
+
+    def __init__(self, request: SpeechRequest, prompt: VoicePrompt, sample_rate: int) -> None:
+        self.request = request
+        self.prompt = prompt
+        self.sample_rate = sample_rate
+        self.utterances: list[Utterance] = []
+        self.decoding = 0  # index of the utterance the language model works on
+        self.speaking = 0  # index of the utterance whose audio comes next
+        self.cancelled = False
+        self.finished = False
+        self.samples_sent = 0
+        self.samples_unread = 0
+        self.first_audio_at: float | None = None
+        self.submitted_at = time.monotonic()
+        self._output: asyncio.Queue[Frame] = asyncio.Queue()
+        self.on_read: Callable[[], None] = lambda: None
+
+    def add_utterance(self, lm_input: torch.Tensor | None, **fields) -> Utterance:
+        index = len(self.utterances)
+        generator = request_generator(self.request.seed, _SAMPLING, index)
+        utterance = Utterance(self, index, lm_input, generator=generator, **fields)
+        self.utterances.append(utterance)
+        return utterance
+
+    @property
+    def seconds_ahead(self) -> float:
+        """Audio sent beyond what a listener who started at the first sample has played by now."""
+        if self.first_audio_at is None:
+            return 0.0
+        return self.samples_sent / self.sample_rate - (time.monotonic() - self.first_audio_at)
+
+    @property
+    def seconds_unread(self) -> float:
+        return self.samples_unread / self.sample_rate
+
+    def send_audio(self, samples: torch.Tensor) -> None:
+        """Queue `[L]` float32 samples for the reader."""
+        if samples.numel() == 0:
+            return
+        if self.first_audio_at is None:
+            self.first_audio_at = time.monotonic()
+        self.samples_sent += samples.numel()
+        self.samples_unread += samples.numel()
+        self._output.put_nowait(Frame(FrameKind.AUDIO, samples.to(torch.float32).numpy().tobytes()))
+
+    def end(self) -> None:
+        if self.samples_sent == 0:
+            self.fail(RequestError("engine_error", "The model produced no audio for this text.", 500))
+            return
+        truncated = any(utterance.truncated for utterance in self.utterances)
+        self._finish(
+            Frame.of(
+                FrameKind.END,
+                finish_reason="length" if truncated else "stop",
+                samples=self.samples_sent,
+                text_tokens=sum(utterance.text_tokens for utterance in self.utterances),
+                speech_tokens=sum(len(utterance.history) for utterance in self.utterances),
+            )
+        )
+
+    def fail(self, error: Exception) -> None:
+        if not isinstance(error, RequestError):
+            error = RequestError("engine_error", "The engine failed on this request.", 500)
+        self._finish(Frame.of(FrameKind.ERROR, code=error.code, message=error.message, status=error.status))
+
+    def _finish(self, frame: Frame) -> None:
+        if not self.finished:
+            self.finished = True
+            self._output.put_nowait(frame)
+
+    async def frames(self) -> AsyncIterator[Frame]:
+        """Frames in order, ending with END or ERROR."""
+        while True:
+            frame = await self._output.get()
+            if frame.kind is FrameKind.AUDIO:
+                self.samples_unread -= len(frame.payload) // 4
+                self.on_read()
+            yield frame
+            if frame.kind is not FrameKind.AUDIO:
+                return
+
+
+Sampler = Callable[[torch.Tensor, Sequence[int], torch.Generator], int]

@@ -1,0 +1,170 @@
+"""SpeechEngine: the BentoML runner that owns the model and streams audio as frames over its own route.
+
+Streams do not go through `bentoml.depends()`: its proxy cuts calls in flight when it renews its session, keeps the
+engine computing after a client has left, and turns an exception into a clean end. The route below does neither.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from typing import Any
+
+import bentoml
+from starlette.types import Receive, Scope, Send
+
+from models.config import load_config, model_dir
+from models.errors import ModelError
+from runners.frames import Frame, FrameKind
+from runners.request import ModelInfo, RequestError, SpeechRequest
+
+logger = logging.getLogger("cosyserve.engine")
+
+SYNTHESIZE_PATH = "/engine/synthesize"
+# Calls through depends() are unary, but even those are cut when the proxy renews its session after 100 of them.
+KEEP_SESSION = {"max_requests": 10**9, "max_age": 1e9}
+WARM_UP_TOKENS = 30
+MAX_BODY = 32 * 1024 * 1024
+
+
+async def synthesize(scope: Scope, receive: Receive, send: Send) -> None:
+    """ASGI app: a SpeechRequest in, frames out. A client that goes away cancels its request."""
+    if scope["type"] != "http":
+        return
+    engine = bentoml.get_current_service()
+    body = b""
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            break
+    headers = [(b"content-type", b"application/octet-stream")]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def send_frame(frame: Frame) -> None:
+        last = frame.kind is not FrameKind.AUDIO
+        await send({"type": "http.response.body", "body": frame.encode(), "more_body": not last})
+
+    try:
+        job = await engine.submit(body)
+    except RequestError as error:
+        await send_frame(Frame.of(FrameKind.ERROR, code=error.code, message=error.message, status=error.status))
+        return
+
+    async def pump() -> None:
+        async for frame in job.frames():
+            await send_frame(frame)
+
+    async def gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    tasks = {asyncio.ensure_future(pump()), asyncio.ensure_future(gone())}
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        engine.cancel(job)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@bentoml.service(
+    name="speech_engine",
+    resources={"gpu": 1},
+    workers=1,  # one scheduler, one copy of the weights; scale by replicas
+    traffic={"timeout": 86_400},  # a stream may be long; the entry service sets deadlines
+    runner_connection=KEEP_SESSION,
+    logging={"access": {"enabled": False}},
+)
+@bentoml.asgi_app(synthesize, path=SYNTHESIZE_PATH)
+class SpeechEngine:
+    """Loads the model in the background so that probes are answered meanwhile; ready after a warm-up synthesis."""
+
+    def __init__(self) -> None:
+        self._info: ModelInfo | None = None
+        self._scheduler: Any = None
+        self._loading: asyncio.Task | None = None
+
+    @bentoml.on_startup
+    async def start(self) -> None:
+        self._loading = asyncio.create_task(self._load())
+
+    async def _load(self) -> None:
+        try:
+            model = await asyncio.to_thread(_load_model)
+            await self._open(model)
+        except ModelError as error:
+            self._die(error.message)
+        except Exception:
+            logger.exception("the model could not be started")
+            self._die("the model could not be started, see the traceback above")
+
+    async def _open(self, model: Any) -> None:
+        from runners.modes import voices_of
+        from runners.scheduler import Scheduler
+        from runners.settings import engine_settings
+
+        scheduler = Scheduler(model, engine_settings())
+        scheduler.start()
+        await scheduler.warm_up()
+        config, folder = model.config, model.config.folder
+        modes = ["preset", "zero_shot", "cross_lingual", *(["instruct"] if folder.instructions else [])]
+        voices = voices_of(model)
+        default = folder.default_voice or (voices[0].id if voices else None)
+        self._scheduler = scheduler
+        self._info = ModelInfo(
+            name=config.name,
+            version=config.version,
+            sample_rate=config.sample_rate,
+            default_voice=default,
+            voices=voices,
+            modes=tuple(modes),
+            languages=folder.languages,
+        )
+        logger.info("ready: %s, CosyVoice %d, %d voices", config.name, config.version, len(voices))
+
+    @staticmethod
+    def _die(message: str) -> None:
+        """A model that cannot be served ends the process: a cluster restarts the pod, a person reads the sentence."""
+        print(f"cosyserve: error: {message}", file=sys.stderr, flush=True)  # noqa: T201
+        os._exit(78)  # EX_CONFIG
+
+    @bentoml.on_shutdown
+    async def stop(self) -> None:
+        if self._loading is not None:
+            self._loading.cancel()
+        if self._scheduler is not None:
+            await self._scheduler.close()
+
+    async def __is_ready__(self) -> bool:
+        return self._info is not None
+
+    async def submit(self, body: bytes) -> Any:
+        """Admit the request in `body` (SpeechRequest.to_bytes). Returns its Job; raises RequestError."""
+        if self._scheduler is None:
+            raise RequestError("loading", "The model is still loading. Try again shortly.", 503)
+        return await self._scheduler.submit(SpeechRequest.from_bytes(body))
+
+    def cancel(self, job: Any) -> None:
+        self._scheduler.cancel(job)
+
+    @bentoml.api
+    async def describe(self) -> dict:
+        """The loaded model as ModelInfo.to_dict(), or {} while it loads."""
+        return self._info.to_dict() if self._info is not None else {}
+
+
+def _load_model() -> Any:
+    import torch
+
+    from models.cosyvoice import CosyVoice
+    from runners.settings import available_cores
+
+    torch.set_num_threads(available_cores())
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return CosyVoice.load(load_config(model_dir()), device=device)

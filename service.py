@@ -1,0 +1,100 @@
+"""The bento: an entry service that speaks the public API, wired to PromptEncoder and SpeechEngine."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+
+import bentoml
+
+from api.app import create_app
+from models.conditioning import Conditioning
+from models.config import load_config, model_dir
+from models.tokenizer import Tokenizer
+from runners.engine_client import EngineClient
+from runners.frames import Frame
+from runners.prompt_encoder import PromptEncoder
+from runners.request import ModelInfo, RequestError, SpeechRequest
+from runners.speech_engine import SpeechEngine
+from text import TextFrontend
+
+
+class Runners:
+    """The API's backend: the running service instance, looked up when a request comes."""
+
+    @property
+    def frontend(self) -> TextFrontend:
+        return _instance().frontend
+
+    async def describe(self) -> ModelInfo:
+        return await _instance().describe()
+
+    async def encode(self, samples: bytes, sample_rate: int) -> Conditioning:
+        return await _instance().encode(samples, sample_rate)
+
+    def stream(self, request: SpeechRequest) -> AsyncIterator[Frame]:
+        return _instance().engine_client.stream(request)
+
+
+def _instance() -> CosyVoice:
+    return bentoml.get_current_service()
+
+
+@bentoml.service(name="cosyserve", traffic={"timeout": 3600}, logging={"access": {"enabled": False}})
+@bentoml.asgi_app(create_app(Runners()), path="/")
+class CosyVoice:
+    """CosyVoice text-to-speech behind OpenAI's API."""
+
+    encoder = bentoml.depends(PromptEncoder)
+    engine = bentoml.depends(SpeechEngine)
+
+    def __init__(self) -> None:
+        config = load_config(model_dir())
+        self.frontend = TextFrontend.for_model(config, Tokenizer.load(config.root, config.version))
+        self.engine_client: EngineClient
+        self._info: ModelInfo | None = None
+        self._draining = False
+
+    @bentoml.on_startup
+    async def start(self) -> None:
+        url = SpeechEngine.url
+        if url is None:
+            raise SystemExit("cosyserve: error: run with `bentoml serve`, without --development")
+        self.engine_client = EngineClient(url)
+        await asyncio.to_thread(self.frontend.warm_up)
+        self._unready_from_sigterm()
+
+    def _unready_from_sigterm(self) -> None:
+        """Probes on connections that are already open must see the drain; new connections are refused anyway."""
+        previous = signal.getsignal(signal.SIGTERM)
+
+        def drain(number, frame) -> None:
+            self._draining = True
+            if callable(previous):
+                previous(number, frame)
+
+        signal.signal(signal.SIGTERM, drain)
+
+    @bentoml.on_shutdown
+    async def stop(self) -> None:
+        await self.engine_client.close()
+
+    async def __is_ready__(self) -> bool:
+        return not self._draining
+
+    async def describe(self) -> ModelInfo:
+        """The loaded model; raises RequestError `loading`."""
+        if self._info is None:
+            values = await self.engine.describe()
+            if not values:
+                raise RequestError("loading", "The model is still loading. Try again shortly.", 503)
+            self._info = ModelInfo.from_dict(values)
+        return self._info
+
+    async def encode(self, samples: bytes, sample_rate: int) -> Conditioning:
+        """A voice from float32 mono samples; raises RequestError."""
+        (result,) = await self.encoder.to_async.encode([{"samples": samples, "sample_rate": sample_rate}])
+        if "error" in result:
+            raise RequestError(**result["error"])
+        return Conditioning.from_bytes(result["conditioning"])
