@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export TEXT VOICE MODEL_DIR HOST PORT
 
-.PHONY: demo serve test lint types bento smoke clean
+.PHONY: demo serve test lint types bento lock smoke clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python -m launch.demo
@@ -29,6 +29,11 @@ types: $(VENV)/.dev
 
 bento: $(VENV)/.demo
 	$(BIN)/bentoml build
+
+# The image's lock: every package pinned, for the Python of the base image in bentofile.yaml.
+lock: $(VENV)/.dev
+	echo "$(TORCH)" | $(BIN)/uv pip compile pyproject.toml --constraint - --quiet --python-version 3.11 \
+		--no-emit-index-url --no-annotate --no-header --upgrade --output-file requirements.lock
 
 smoke: $(VENV)/.test
 	$(BIN)/python -m pytest tests/smoke -m smoke
