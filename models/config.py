@@ -107,6 +107,7 @@ def load_config(model_dir: str | Path) -> ModelConfig:
             ),
             chunk_size=_whole("chunk_size", tree.get("chunk_size"), chunk),
             pre_lookahead_len=_whole("pre_lookahead_len", flow["pre_lookahead_len"]),
+            spk_embed_dim=_whole("spk_embed_dim", tree.get("spk_embed_dim"), flow.get("spk_embed_dim")),
             sampling=_sampling(llm["sampling"]),
             mel=_mel(mel),
             llm=llm,
