@@ -1,0 +1,243 @@
+"""Requests join, leave, fail and are cancelled without touching each other's samples."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from runners.request import RequestError, SpeechRequest
+from tests.runners.engine import engine, greedy, speak, tiny_model, until, zero_shot_request
+
+TOLERANCE = {2: 1e-3, 3: 1e-4}
+
+
+def _requests(version: int) -> list[SpeechRequest]:
+    texts = ["Hello world.", "read this sentence aloud please", "a", "one two three four five six seven"]
+    return [
+        zero_shot_request(version, text, seed=index, stream=index % 2 == 0) for index, text in enumerate(texts)
+    ]
+
+
+@pytest.mark.parametrize("version", [2, 3])
+async def test_audio_is_the_same_alone_and_among_others(version: int) -> None:
+    requests = _requests(version)
+    async with engine(version, greedy) as scheduler:
+        alone = [await speak(scheduler, request) for request in requests]
+        together = await asyncio.gather(*(speak(scheduler, request) for request in requests))
+    for (blocks, end), (others, other_end) in zip(alone, together, strict=True):
+        assert end == other_end
+        assert np.abs(np.concatenate(blocks) - np.concatenate(others)).max() <= TOLERANCE[version]
+
+
+async def test_decoding_is_batched_over_live_requests() -> None:
+    model = tiny_model(2)
+    widths: list[int] = []
+    decode = model.lm.decode
+
+    def spy(cache, tokens):
+        widths.append(len(tokens))
+        return decode(cache, tokens)
+
+    model.lm.decode = spy  # type: ignore[method-assign]
+    try:
+        async with engine(2, greedy) as scheduler:
+            await asyncio.gather(*(speak(scheduler, zero_shot_request(2, stream=False)) for _ in range(4)))
+    finally:
+        del model.lm.decode
+    assert max(widths) == 4
+    assert len(widths) < 4 * 200 / 2  # four utterances of 200 tokens, one step after another, would take 800
+
+
+@pytest.mark.parametrize("version", [2, 3])
+async def test_the_seed_decides_the_audio(version: int) -> None:
+    async with engine(version) as scheduler:
+        first, _ = await speak(scheduler, zero_shot_request(version, seed=7))
+        again, _ = await speak(scheduler, zero_shot_request(version, seed=7))
+        other, _ = await speak(scheduler, zero_shot_request(version, seed=8))
+    assert np.array_equal(np.concatenate(first), np.concatenate(again))
+    assert not np.array_equal(np.concatenate(first), np.concatenate(other))
+
+
+async def test_every_stream_starts_with_the_schedule_of_a_fresh_model() -> None:
+    """Upstream's hop length lives on the model and never shrinks again; here it belongs to the request."""
+    async with engine(2, greedy) as scheduler:
+        first, _ = await speak(scheduler, zero_shot_request(2))
+        second, _ = await speak(scheduler, zero_shot_request(2))
+    assert [len(block) for block in first] == [len(block) for block in second]
+    assert len(first) == 4
+
+
+async def test_segments_are_spoken_in_order_as_one_stream() -> None:
+    async with engine(2, greedy) as scheduler:
+        whole = zero_shot_request(2, stream=False)
+        blocks, end = await speak(scheduler, SpeechRequest(**{**vars(whole), "segments": ("Hello world.", "a")}))
+        single, _ = await speak(scheduler, SpeechRequest(**{**vars(whole), "segments": ("Hello world.",)}))
+    assert len(blocks) == 2
+    assert np.allclose(blocks[0], single[0], atol=1e-5)
+    assert end["samples"] == sum(map(len, blocks))
+
+
+async def test_a_cancelled_request_frees_its_slot_within_one_step() -> None:
+    async with engine(2, greedy) as scheduler:
+        job = await scheduler.submit(zero_shot_request(2, "a " * 50))
+        await until(lambda: len(scheduler.live) == 1 and scheduler.steps > 3)
+        steps = scheduler.steps
+        scheduler.cancel(job)
+        await until(lambda: not scheduler.live)
+        assert scheduler.steps - steps <= 1
+        assert not scheduler.jobs
+        blocks, _ = await speak(scheduler, zero_shot_request(2))  # the slot serves the next request
+        assert blocks
+
+
+async def test_a_request_cancelled_before_its_first_step_never_runs() -> None:
+    async with engine(2, greedy) as scheduler:
+        job = await scheduler.submit(zero_shot_request(2))
+        scheduler.cancel(job)
+        await until(lambda: not scheduler.jobs)
+        assert scheduler.steps == 0
+
+
+Fault = Callable[[object, pytest.MonkeyPatch, Callable[[], bool]], None]
+
+
+def _failing(owner: object, name: str, monkeypatch: pytest.MonkeyPatch, when: Callable[[object], bool]) -> None:
+    """`owner.name` raises MemoryError on the calls for which `when(first argument)` is true."""
+    original = getattr(owner, name)
+
+    def wrapper(*arguments, **options):
+        if when(arguments):
+            raise MemoryError("injected")
+        return original(*arguments, **options)
+
+    monkeypatch.setattr(owner, name, wrapper)
+
+
+@pytest.mark.parametrize("stage", ["prefill", "sampling at step 0", "sampling at step 30", "hop 1", "hop 2", "last hop"])
+@pytest.mark.parametrize("version", [2, 3])
+async def test_a_fault_ends_one_request_alone(version: int, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [zero_shot_request(version, seed=seed) for seed in range(3)]
+    async with engine(version, greedy) as scheduler:
+        expected = [await speak(scheduler, request) for request in requests]
+
+    model = tiny_model(version)
+    async with engine(version, greedy) as scheduler:
+        jobs = [await scheduler.submit(request) for request in requests]
+        victim = jobs[1]
+        utterance = victim.utterances[0]
+        if stage == "prefill":
+            _failing(model.lm, "extend", monkeypatch, lambda a: a[2] is utterance.lm_input)
+        elif stage.startswith("sampling"):
+            step = int(stage.split()[-1])
+            _failing(
+                scheduler, "sampler", monkeypatch, lambda a: a[1] is utterance.history and len(a[1]) == step
+            )
+        elif stage == "last hop":
+            _failing(model.token2wav, "final", monkeypatch, lambda a: a[0] is utterance.stream)
+        else:
+            hop = int(stage.split()[-1])
+            calls: list[int] = []
+            _failing(
+                model.token2wav,
+                "hop",
+                monkeypatch,
+                lambda a: a[0] is utterance.stream and (calls.append(1) or len(calls) == hop),  # type: ignore[func-returns-value]
+            )
+
+        async def read(job):
+            return [frame async for frame in job.frames()]
+
+        results = await asyncio.gather(*map(read, jobs))
+        assert not scheduler.live
+        assert not scheduler.jobs
+    error = results[1][-1].json()
+    assert (error["code"], error["status"]) == ("engine_error", 500)
+    for index in (0, 2):
+        blocks = [np.frombuffer(frame.payload, np.float32) for frame in results[index][:-1]]
+        wanted = np.concatenate(expected[index][0])
+        assert np.abs(np.concatenate(blocks) - wanted).max() <= TOLERANCE[version]
+
+
+async def test_a_decode_step_that_fails_as_a_whole_ends_the_newest_request_only(monkeypatch) -> None:
+    model = tiny_model(2)
+    async with engine(2, greedy) as scheduler:
+        old = await scheduler.submit(zero_shot_request(2, stream=False))
+        await until(lambda: scheduler.steps > 2)
+        new = await scheduler.submit(zero_shot_request(2, stream=False))
+        _failing(model.lm, "decode", monkeypatch, lambda a: len(a[1]) == 2)
+        frames = [frame async for frame in new.frames()]
+        assert frames[-1].json()["code"] == "engine_error"
+        frames = [frame async for frame in old.frames()]
+        assert frames[-1].json()["samples"] == 200 * 960
+
+
+async def test_audio_that_is_not_finite_is_an_error(monkeypatch) -> None:
+    model = tiny_model(3)
+    whole = model.token2wav.whole
+    monkeypatch.setattr(model.token2wav, "whole", lambda *a, **k: whole(*a, **k) * float("nan"))
+    async with engine(3, greedy) as scheduler:
+        blocks, end = await speak(scheduler, zero_shot_request(3, stream=False))
+    assert not blocks
+    assert end["code"] == "nonfinite_audio"
+
+
+async def test_more_requests_than_the_limit_are_refused_at_once() -> None:
+    async with engine(2, greedy, max_requests=2) as scheduler:
+        jobs = [await scheduler.submit(zero_shot_request(2)) for _ in range(2)]
+        with pytest.raises(RequestError) as refusal:
+            await scheduler.submit(zero_shot_request(2))
+        assert (refusal.value.code, refusal.value.status) == ("overloaded", 429)
+        for job in jobs:
+            assert [frame async for frame in job.frames()][-1].json()["finish_reason"] == "length"
+        await scheduler.submit(zero_shot_request(2))
+
+
+async def test_more_requests_than_slots_all_finish() -> None:
+    async with engine(2, greedy, max_live=2) as scheduler:
+        results = await asyncio.gather(*(speak(scheduler, zero_shot_request(2, "a")) for _ in range(5)))
+        assert all(end["finish_reason"] == "length" for _, end in results)
+
+
+async def test_a_reader_that_does_not_read_pauses_only_itself() -> None:
+    text = " ".join(["Hello world, read this."] * 2)
+    async with engine(2, greedy, max_unread_seconds=1.0) as scheduler:
+        request = zero_shot_request(2, text)
+        slow = await scheduler.submit(SpeechRequest(**{**vars(request), "segments": (text,) * 4}))
+        blocks, _ = await speak(scheduler, zero_shot_request(2))
+        assert blocks
+        await until(lambda: slow.seconds_unread > 1.0)
+        await asyncio.sleep(0.2)
+        paused_at = slow.samples_sent
+        await asyncio.sleep(0.3)
+        assert slow.samples_sent == paused_at
+        frames = [frame async for frame in slow.frames()]
+        assert frames[-1].json()["samples"] == 4 * 960 * 20 * slow.utterances[0].text_tokens
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"conditioning": None, "prompt_text": None, "voice": "nobody"}, "voice_not_found"),
+        ({"conditioning": None, "prompt_text": None}, "voice_required"),
+        (
+            {"conditioning": None, "prompt_text": None, "voice": "spk_a", "instructions": "slowly"},
+            "unsupported_parameter",
+        ),
+    ],
+)
+async def test_what_the_model_cannot_do_is_refused_before_any_work(changes: dict, code: str) -> None:
+    async with engine(2, greedy) as scheduler:
+        with pytest.raises(RequestError) as refusal:
+            await scheduler.submit(zero_shot_request(2, **changes))
+        assert refusal.value.code == code
+        assert not scheduler.jobs
+
+
+async def test_an_idle_engine_sleeps() -> None:
+    async with engine(2, greedy) as scheduler:
+        await speak(scheduler, zero_shot_request(2, "a"))
+        await asyncio.sleep(0.05)
+        assert not scheduler._wake.is_set()  # waiting for an event, not polling

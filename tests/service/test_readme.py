@@ -1,0 +1,36 @@
+"""The README's examples run as they stand, in order, in one folder, against the real service."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import soundfile
+
+from launch.server import ROOT, Server
+
+EXAMPLES = re.findall(r"^```(bash|python)\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("readme")
+
+
+@pytest.mark.parametrize("index", range(len(EXAMPLES)))
+def test_the_example_runs(index: int, server: Server, folder: Path) -> None:
+    language, code = EXAMPLES[index]
+    code = code.replace("http://localhost:3000", server.url)
+    command = ["bash", "-euo", "pipefail", "-c", code] if language == "bash" else [sys.executable, "-c", code]
+    result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 0, result.stderr
+    for path in folder.glob("*.wav"):
+        samples, _ = soundfile.read(path)
+        assert len(samples) > 12_000
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) >= 5
