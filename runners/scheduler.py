@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
+from prometheus_client import Gauge
 
 from models.cosyvoice import CosyVoice
-from models.sampling import SilentFilter, ras_sample, stop_mask
+from models.sampling import SilentFilter, ids_below_min_length, mask_ids, ras_sample
 from runners.frames import FrameKind
 from runners.modes import Plan, SegmentPlan, resolve, silent_voice
 from runners.request import RequestError, SpeechRequest
@@ -26,6 +27,10 @@ logger = logging.getLogger("cosyserve.engine")
 
 WARM_UP_TEXT = "one two three"
 WARM_UP_TOKENS = 60  # enough for a first hop, a later one is the same code
+
+
+REQUESTS = Gauge("cosyserve_engine_requests", "Requests inside the engine.", multiprocess_mode="livesum")
+LIVE = Gauge("cosyserve_engine_live_utterances", "Utterances decoded together.", multiprocess_mode="livesum")
 
 
 @dataclass(frozen=True)
@@ -120,7 +125,7 @@ class Scheduler:
                 text_tokens=segment.counted,
                 min_tokens=int(segment.counted * lm.min_ratio),
                 max_tokens=int(segment.counted * lm.max_ratio),
-                silent_filter=SilentFilter() if config.version == 3 else None,
+                silent_filter=SilentFilter.of_version(config.version),
                 leading_silence=silence if index == 0 else frozenset(),
             )
             if segment.speech_tokens:
@@ -143,6 +148,8 @@ class Scheduler:
             for job in [job for job in self.jobs if job.cancelled]:
                 self._drop(job)
             step = self._next_step()
+            REQUESTS.set(len(self.jobs))
+            LIVE.set(len(self.live))
             if step is None:
                 self._wake.clear()
                 await self._wake.wait()
@@ -289,8 +296,8 @@ class Scheduler:
         if not torch.isfinite(logp).any() or torch.isnan(logp).any():
             raise FloatingPointError("log-probabilities are not finite")
         if len(utterance.history) < utterance.min_tokens:
-            logp = logp.clone()
-            logp[stop_mask(self.model.lm, upstream_compat=self.settings.upstream_compat)] = -torch.inf
+            below = ids_below_min_length(self.model.lm, upstream_compat=self.settings.upstream_compat)
+            logp = mask_ids(logp, below)
         return self.sampler(logp, utterance.history, utterance.generator)
 
     def _ras(self, logp: torch.Tensor, history, generator: torch.Generator) -> int:

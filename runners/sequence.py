@@ -37,7 +37,7 @@ class Utterance:
     min_tokens: int
     max_tokens: int
     generator: torch.Generator
-    silent_filter: SilentFilter | None = None
+    silent_filter: SilentFilter
     leading_silence: frozenset[int] = frozenset()
     history: list[int] = field(default_factory=list)  # every decoded speech token: what the language model sees
     tokens: list[int] = field(default_factory=list)  # those that are synthesised
@@ -52,7 +52,7 @@ class Utterance:
         self.history.append(token)
         if self.leading_silence and not self.tokens and token in self.leading_silence:
             return
-        if self.silent_filter is None or self.silent_filter.keep(token):
+        if self.silent_filter.keep(token):
             self.tokens.append(token)
         if len(self.history) >= self.max_tokens:
             self.decoded = self.truncated = True
