@@ -133,9 +133,7 @@ def decode_audio(data: bytes, *, max_seconds: float = MAX_SECONDS, max_bytes: in
 def _check_header(file: soundfile.SoundFile, max_seconds: float) -> None:
     """Refuse by the header what need not be decoded to be refused."""
     if file.format not in _CONTAINERS:
-        raise AudioError(
-            "ref_audio_invalid", f"The container {file.format} is not accepted; send {_ACCEPTED}."
-        )
+        raise AudioError("ref_audio_invalid", f"The container {file.format} is not accepted; send {_ACCEPTED}.")
     if not 1 <= file.channels <= MAX_CHANNELS:
         raise AudioError(
             "ref_audio_invalid",
@@ -152,9 +150,7 @@ def _check_header(file: soundfile.SoundFile, max_seconds: float) -> None:
 
 
 def _too_long(what: str, max_seconds: float) -> AudioError:
-    return AudioError(
-        "ref_audio_too_long", f"The reference audio {what}; at most {max_seconds:g} s are accepted."
-    )
+    return AudioError("ref_audio_too_long", f"The reference audio {what}; at most {max_seconds:g} s are accepted.")
 
 
 def _read_mono(file: soundfile.SoundFile, max_seconds: float) -> Iterator[np.ndarray]:
@@ -247,9 +243,7 @@ def parse_data_url(url: str, *, max_bytes: int = MAX_BYTES) -> bytes:
         )
     header = _DATA_URL.match(url)
     if header is None:
-        raise AudioError(
-            "ref_audio_invalid", "The reference audio must be a data URL: data:audio/wav;base64,... ."
-        )
+        raise AudioError("ref_audio_invalid", "The reference audio must be a data URL: data:audio/wav;base64,... .")
     payload = url[header.end() :]
     size = len(payload) * 3 // 4
     if size > max_bytes + 2:

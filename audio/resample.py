@@ -85,8 +85,6 @@ def resample(samples: np.ndarray, source_rate: int, target_rate: int) -> np.ndar
     step = padded.strides[0]
     for tile in tiles:
         taps, phases = tile.filters.shape
-        reads = as_strided(
-            padded[tile.start :], shape=(frames, taps), strides=(source * step, step), writeable=False
-        )
+        reads = as_strided(padded[tile.start :], shape=(frames, taps), strides=(source * step, step), writeable=False)
         out[:, tile.phase : tile.phase + phases] = np.ascontiguousarray(reads) @ tile.filters
     return out.reshape(-1)[:length]

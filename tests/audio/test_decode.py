@@ -1,0 +1,380 @@
+"""Any bytes in: audio or an error with a code and a sentence, never anything else."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from audio.decode import (
+    MAX_BYTES,
+    Audio,
+    check_reference,
+    decode_audio,
+    decode_reference,
+    parse_data_url,
+    sound_seconds,
+)
+from audio.encode import encode_whole, make_encoder
+from audio.errors import AudioError
+from tests.audio.sounds import sound_file, voice_like, wav_with
+
+CODES = {
+    "ref_audio_invalid",
+    "ref_audio_too_large",
+    "ref_audio_too_long",
+    "ref_audio_too_short",
+    "ref_audio_sample_rate",
+    "ref_audio_silent",
+}
+CODINGS = [
+    ("WAV", "PCM_U8", 1e-2),
+    ("WAV", "PCM_16", 1e-4),
+    ("WAV", "PCM_24", 1e-6),
+    ("WAV", "PCM_32", 1e-6),
+    ("WAV", "FLOAT", 1e-7),
+    ("WAV", "DOUBLE", 1e-7),
+    ("WAV", "ULAW", 2e-2),
+    ("WAVEX", "PCM_16", 1e-4),
+    ("RF64", "PCM_16", 1e-4),
+    ("AIFF", "PCM_16", 1e-4),
+    ("FLAC", "PCM_16", 1e-4),
+    ("FLAC", "PCM_24", 1e-6),
+]
+LOSSY = [("OGG", "VORBIS"), ("OGG", "OPUS"), ("MP3", "MPEG_LAYER_III")]
+
+
+def refusal(data: bytes) -> str:
+    """The code with which an upload is refused."""
+    with pytest.raises(AudioError) as error:
+        decode_reference(data)
+    assert error.value.code in CODES
+    assert error.value.message.endswith(".") and str(error.value) == error.value.message
+    return error.value.code
+
+
+@pytest.mark.parametrize(("container", "coding", "tolerance"), CODINGS)
+def test_lossless_codings(container: str, coding: str, tolerance: float) -> None:
+    samples = voice_like(1.25)
+    audio = decode_reference(sound_file(samples, 24000, container, coding))
+    assert (audio.sample_rate, audio.samples.dtype, audio.duration) == (24000, np.float32, 1.25)
+    np.testing.assert_allclose(audio.samples, samples, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(("container", "coding"), LOSSY)
+def test_lossy_codings(container: str, coding: str) -> None:
+    samples = voice_like(2)
+    audio = decode_reference(sound_file(samples, 24000, container, coding))
+    assert audio.sample_rate == 24000 and audio.duration == pytest.approx(2, abs=0.1)
+    assert audio.samples.std() == pytest.approx(samples.std(), rel=0.1)
+
+
+@pytest.mark.parametrize("channels", [2, 6, 8])
+def test_channels_are_averaged(channels: int) -> None:
+    samples = np.random.default_rng(0).uniform(-0.5, 0.5, (30000, channels)).astype(np.float32)
+    audio = decode_audio(sound_file(samples, 24000, coding="FLOAT"))
+    np.testing.assert_allclose(audio.samples, samples.mean(axis=1), rtol=0, atol=1e-6)
+
+
+def test_more_than_eight_channels_are_refused() -> None:
+    assert refusal(wav_with(bytes(16000 * 2 * 9), channels=9)) == "ref_audio_invalid"
+
+
+@pytest.mark.parametrize("audio_format", ["wav", "flac"])
+def test_what_we_stream_can_be_uploaded_again(audio_format: str) -> None:
+    samples = voice_like(2)
+    encoder = make_encoder(audio_format, 24000)
+    data = encoder.begin() + encoder.feed(samples) + encoder.end()
+    audio = decode_reference(data)
+    np.testing.assert_allclose(audio.samples, samples, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("size", [0, 5, 0x7FFFFFFF, 0xFFFFFFFF])
+def test_a_false_declared_size_does_no_harm(size: int) -> None:
+    data = wav_with((voice_like(2, 16000) * 32767).astype("<i2").tobytes(), size=size)
+    try:
+        assert decode_audio(data).samples.size <= 32000
+    except AudioError as error:
+        assert error.code in CODES
+
+
+def test_a_truncated_wav_gives_what_is_there() -> None:
+    data = sound_file(voice_like(2), 24000)
+    assert decode_reference(data[: 44 + 60000]).samples.size == 30000
+
+
+@pytest.mark.parametrize("container", ["FLAC", "MP3", "OGG"])
+def test_truncated_files_give_audio_or_an_error(container: str) -> None:
+    coding = {"FLAC": "PCM_16", "MP3": "MPEG_LAYER_III", "OGG": "VORBIS"}[container]
+    data = sound_file(voice_like(2), 24000, container, coding)
+    for kept in range(0, len(data), len(data) // 23):
+        try:
+            assert decode_audio(data[:kept]).samples.size <= 49000
+        except AudioError as error:
+            assert error.code in CODES
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"RIFF",
+        b"hello, this is no audio at all",
+        b"RIFF\xff\xff\xff\xffWAVE",
+        b"fLaC" + bytes(100),
+        b"OggS" + bytes(1000),
+        b"ID3" + bytes(1000),
+        b"\xff\xfb" + bytes(1000),
+        b"\x00\x00\x00\x1cftypM4A " + bytes(1000),
+        wav_with(b""),
+        wav_with(bytes(1000), channels=0),
+        wav_with(bytes(1000), rate=0),
+        wav_with(bytes(1000), bits=0),
+        wav_with(bytes(1000), coding=0x1234),
+    ],
+)
+def test_what_is_no_audio_is_invalid(data: bytes) -> None:
+    assert refusal(data) == "ref_audio_invalid"
+
+
+@pytest.mark.parametrize("header", [b".snd" + bytes(60), b"RIFF\0\0\0\0AVI " + bytes(60), b"caff" + bytes(60)])
+def test_containers_that_nobody_records_voices_in_are_not_even_parsed(header: bytes) -> None:
+    assert refusal(header) == "ref_audio_invalid"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("coding", ["FLOAT", "DOUBLE"])
+def test_nonfinite_samples_are_invalid(value: float, coding: str) -> None:
+    samples = voice_like(2)
+    samples[-1] = value
+    assert refusal(sound_file(samples, 24000, coding=coding)) == "ref_audio_invalid"
+
+
+def test_doubles_beyond_float32_are_invalid() -> None:
+    samples = voice_like(2).astype(np.float64)
+    samples[7] = 1e300
+    assert refusal(sound_file(samples, 24000, coding="DOUBLE")) == "ref_audio_invalid"
+
+
+def test_float_files_scaled_as_integers_are_invalid() -> None:
+    assert refusal(sound_file(voice_like(2) * 32768, 24000, coding="FLOAT")) == "ref_audio_invalid"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rate", "code"),
+    [
+        (0.2, 24000, "ref_audio_too_short"),
+        (0.99, 24000, "ref_audio_too_short"),
+        (31, 16000, "ref_audio_too_long"),
+        (30.01, 16000, "ref_audio_too_long"),
+        (3, 8000, "ref_audio_sample_rate"),
+        (3, 15999, "ref_audio_sample_rate"),
+        (3, 192001, "ref_audio_sample_rate"),
+    ],
+)
+def test_limits(seconds: float, rate: int, code: str) -> None:
+    assert refusal(sound_file(voice_like(seconds, rate), rate)) == code
+
+
+@pytest.mark.parametrize(("seconds", "rate"), [(1, 16000), (30, 16000), (1, 192000)])
+def test_the_limits_themselves_are_accepted(seconds: float, rate: int) -> None:
+    assert decode_reference(sound_file(voice_like(seconds, rate), rate)).duration == seconds
+
+
+def test_a_length_that_the_header_leaves_open_is_counted() -> None:
+    encoder = make_encoder("flac", 16000)
+    data = encoder.begin() + encoder.feed(voice_like(31, 16000)) + encoder.end()
+    assert refusal(data) == "ref_audio_too_long"
+
+
+def test_more_than_ten_mebibytes_are_too_large() -> None:
+    assert refusal(bytes(MAX_BYTES + 1)) == "ref_audio_too_large"
+
+
+def test_a_long_recording_packed_small_is_refused_without_decoding_it() -> None:
+    data = encode_whole("flac", np.zeros(24000 * 1200, np.float32), 24000)
+    assert len(data) < 1e6  # 115 MB decoded
+    tracemalloc.start()
+    assert refusal(data) == "ref_audio_too_long"
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5e6
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [
+        np.zeros(48000),
+        np.full(48000, 0.5),  # a constant offset
+        np.random.default_rng(0).normal(0, 3e-4, 48000),  # -70 dBFS: a quiet room
+        np.eye(1, 48000, 24000)[0],  # one click
+    ],
+    ids=["zeros", "offset", "room", "click"],
+)
+def test_silence_is_refused(samples: np.ndarray) -> None:
+    assert refusal(sound_file(samples, 24000, coding="FLOAT")) == "ref_audio_silent"
+
+
+def test_quiet_speech_and_speech_in_a_long_pause_pass() -> None:
+    decode_reference(sound_file(voice_like(2, level=0.005), 24000, coding="PCM_24"))
+    paused = np.concatenate([np.zeros(24000 * 20, np.float32), voice_like(0.5)])
+    decode_reference(sound_file(paused, 24000))
+
+
+def test_sound_is_counted_in_seconds() -> None:
+    samples = np.concatenate([voice_like(0.5), np.zeros(24000, np.float32), voice_like(0.25)])
+    assert sound_seconds(Audio(samples, 24000)) == pytest.approx(0.75, abs=0.03)
+    assert sound_seconds(Audio(np.ones(10, np.float32), 24000)) == 0
+
+
+def test_checks_hold_for_audio_that_was_not_decoded_here() -> None:
+    for samples, code in [
+        (np.full(24000, np.nan, np.float32), "ref_audio_invalid"),
+        (voice_like(31), "ref_audio_too_long"),
+    ]:
+        with pytest.raises(AudioError) as error:
+            check_reference(Audio(samples, 24000))
+        assert error.value.code == code
+
+
+def test_errors_survive_pickling() -> None:
+    error = pickle.loads(pickle.dumps(AudioError("ref_audio_silent", "The reference audio is silent.")))
+    assert (error.code, error.message) == ("ref_audio_silent", "The reference audio is silent.")
+
+
+# --- fuzzing -------------------------------------------------------------------------------------------------
+
+SEEDS = [
+    sound_file(voice_like(1.1, 16000), 16000, container, coding)
+    for container, coding in [(c, k) for c, k, _ in CODINGS] + LOSSY
+]
+STARTS = [b"", b"RIFF\0\0\0\0WAVE", b"RIFF\0\0\0\0WAVEfmt ", b"fLaC", b"OggS", b"ID3", b"\xff\xfb", b"FORM\0\0\0\0AIFF"]
+
+
+def assert_audio_or_error(data: bytes) -> None:
+    try:
+        audio = decode_reference(data)
+    except AudioError as error:
+        assert error.code in CODES and error.message.endswith(".")
+    else:
+        assert audio.samples.ndim == 1 and audio.samples.dtype == np.float32
+        assert np.isfinite(audio.samples).all() and 1 <= audio.duration <= 30
+
+
+@settings(max_examples=150, deadline=None)
+@given(start=st.sampled_from(STARTS), rest=st.binary(max_size=400))
+def test_random_bytes(start: bytes, rest: bytes) -> None:
+    assert_audio_or_error(start + rest)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    seed=st.sampled_from(SEEDS),
+    changes=st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 255)), max_size=20),
+    in_header=st.booleans(),
+    kept=st.floats(0, 1),
+)
+def test_damaged_files(seed: bytes, changes: list[tuple[int, int]], in_header: bool, kept: float) -> None:
+    data = bytearray(seed[: int(len(seed) * kept)] if kept < 0.5 else seed)
+    for position, value in changes:
+        if data:
+            data[position % (min(len(data), 80) if in_header else len(data))] = value
+    assert_audio_or_error(bytes(data))
+
+
+# --- data URLs -----------------------------------------------------------------------------------------------
+
+
+def data_url(payload: bytes, header: str = "data:audio/wav;base64,") -> str:
+    return header + base64.b64encode(payload).decode()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "data:audio/wav;base64,",
+        "data:audio/x-wav;base64,",
+        "data:audio/vnd.wave;base64,",
+        "data:audio/ogg;codecs=opus;base64,",
+        'data:audio/ogg;codecs="opus";base64,',
+        "DATA:Audio/MPEG;BASE64,",
+        "data:application/octet-stream;base64,",
+    ],
+)
+def test_data_urls_give_their_bytes(header: str) -> None:
+    assert parse_data_url(data_url(b"\x00\x01\xff", header)) == b"\x00\x01\xff"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://example.org/a.wav",
+        "https://169.254.169.254/latest/meta-data",
+        "HTTPS://example.org/a.wav",
+        "file:///etc/passwd",
+        "  http://example.org/a.wav",
+        "//example.org/a.wav",
+        "s3://bucket/key",
+        "ftp://example.org/a.wav",
+        "blob:https://example.org/1",
+    ],
+)
+def test_links_are_never_fetched(url: str) -> None:
+    with pytest.raises(AudioError) as error:
+        parse_data_url(url)
+    assert error.value.code == "ref_audio_url_not_allowed"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "AAAA",
+        "/etc/passwd",
+        "data:",
+        "data:audio/wav,AAAA",
+        "data:audio/wav;base64",
+        "data:audio/wav;base64,",
+        "data:audio/wav;base64,AAA",
+        "data:audio/wav;base64,A A A A",
+        "data:audio/wav;base64,AAAA\n",
+        "data:audio/wav;base64,AA==AAAA",
+        "data:audio/wav;base64,ÄÖÜß",
+        "data:audio/wav;base64,__--",
+        "data:audio/wav;base64,AAAA%3D",
+        "data:text/html;base64,AAAA",
+        "data:audio/;base64,AAAA",
+        "data:audio/wav;charset;base64,AAAA",
+        " data:audio/wav;base64,AAAA",
+        "data:;base64,AAAA",
+    ],
+)
+def test_malformed_data_urls_are_invalid(url: str) -> None:
+    with pytest.raises(AudioError) as error:
+        parse_data_url(url)
+    assert error.value.code == "ref_audio_invalid"
+
+
+def test_a_data_url_that_is_too_large_is_refused_before_decoding() -> None:
+    url = "data:audio/wav;base64," + "!" * (MAX_BYTES * 4 // 3 + 8)
+    with pytest.raises(AudioError) as error:
+        parse_data_url(url)
+    assert error.value.code == "ref_audio_too_large"
+
+
+def test_a_data_url_of_the_largest_size_is_accepted() -> None:
+    assert len(parse_data_url(data_url(bytes(MAX_BYTES)))) == MAX_BYTES
+
+
+@settings(max_examples=200, deadline=None)
+@given(url=st.one_of(st.text(max_size=60), st.text(max_size=60).map(lambda x: "data:audio/wav;base64," + x)))
+def test_any_text_is_bytes_or_an_error(url: str) -> None:
+    try:
+        assert parse_data_url(url)
+    except AudioError as error:
+        assert error.code in {"ref_audio_invalid", "ref_audio_url_not_allowed"}
