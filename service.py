@@ -17,7 +17,7 @@ from runners.frames import Frame
 from runners.prompt_encoder import PromptEncoder
 from runners.request import ModelInfo, RequestError, SpeechRequest
 from runners.speech_engine import SpeechEngine
-from text import TextFrontend
+from text.frontend import TextFrontend
 
 
 class Runners:

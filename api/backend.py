@@ -8,7 +8,7 @@ from typing import Protocol
 from models.conditioning import Conditioning
 from runners.frames import Frame
 from runners.request import ModelInfo, SpeechRequest
-from text import TextFrontend
+from text.frontend import TextFrontend
 
 
 class Backend(Protocol):

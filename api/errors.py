@@ -8,9 +8,9 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from audio import AudioError
+from audio.errors import AudioError
 from runners.request import RequestError
-from text import TextError
+from text.errors import TextError
 
 logger = logging.getLogger("cosyserve.api")
 

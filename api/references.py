@@ -7,7 +7,7 @@ import hashlib
 from collections import OrderedDict
 
 from api.backend import Backend
-from audio import check_reference, decode_audio, parse_data_url
+from audio.decode import decode_reference, parse_data_url
 from models.conditioning import Conditioning
 
 
@@ -26,15 +26,10 @@ class ReferenceVoices:
         if key in self._known:
             self._known.move_to_end(key)
             return self._known[key]
-        audio = await asyncio.to_thread(_decode, data)
+        audio = await asyncio.to_thread(decode_reference, data)
         voice = await self._backend.encode(audio.samples.tobytes(), audio.sample_rate)
         self._known[key] = voice
         while len(self._known) > self._capacity:
             self._known.popitem(last=False)
         return voice
 
-
-def _decode(data: bytes):
-    audio = decode_audio(data)
-    check_reference(audio)
-    return audio

@@ -19,10 +19,10 @@ from api.errors import ApiError, as_api_error
 from api.references import ReferenceVoices
 from api.schema import MAX_SEED, SpeechBody, read_body
 from api.telemetry import Recording
-from audio import FORMATS, Encoder, encode_whole, make_encoder
+from audio.encode import FORMATS, Encoder, encode_whole, make_encoder
 from runners.frames import Frame, FrameKind
 from runners.request import ModelInfo, SpeechRequest
-from text import clean_instructions
+from text.clean import clean
 
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
 # A name for the `voice` field that SDKs insist on, when ref_audio brings the voice.
@@ -95,7 +95,7 @@ def _check(body: SpeechBody, info: ModelInfo) -> None:
 
 async def _request(backend: Backend, references: ReferenceVoices, body: SpeechBody, info: ModelInfo) -> SpeechRequest:
     segments = await asyncio.to_thread(backend.frontend.segments, body.input)
-    instructions = clean_instructions(body.instructions) if body.instructions else None
+    instructions = clean(body.instructions) if body.instructions else None
     voice, conditioning, transcript = body.voice or info.default_voice, None, None
     if body.ref_audio is not None:
         voice = None
