@@ -17,7 +17,7 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
-from models.config import load_config, model_dir
+from models.config import check_files, load_config, model_dir
 from models.errors import ModelError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -32,7 +32,7 @@ class LaunchError(Exception):
 def check(host: str, port: int) -> None:
     """Refuse early what would fail late: a broken MODEL_DIR, a port in use, a full disk. Raises LaunchError."""
     try:
-        load_config(model_dir())
+        check_files(load_config(model_dir()))
     except ModelError as error:
         raise LaunchError(error.message) from error
     if port:
@@ -68,10 +68,11 @@ class Server:
         target: str = ".",
         env: dict[str, str] | None = None,
         log: Path | None = None,
+        cwd: Path = ROOT,
     ) -> None:
         self.host, self.port = host, port or free_port()
         self.url = f"http://{host if host != '0.0.0.0' else '127.0.0.1'}:{self.port}"
-        self._target = target
+        self._target, self._cwd = target, cwd
         self._scratch = Path(tempfile.mkdtemp(prefix="cosyserve-"))
         self.log = log or self._scratch / "server.log"
         # A BENTOML_HOME of its own: a second server with the same one would wipe the first one's metrics.
@@ -89,7 +90,7 @@ class Server:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 command,
-                cwd=ROOT,
+                cwd=self._cwd,
                 env=self._env,
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -120,6 +120,15 @@ def load_config(model_dir: str | Path) -> ModelConfig:
         raise ModelError("model_config_invalid", f"{path}: {detail}") from error
 
 
+def check_files(config: ModelConfig) -> None:
+    """Raises ModelError model_file_missing for the first file of the folder that the service would miss later."""
+    names = ["llm.pt", "flow.pt", "hift.pt", "campplus.onnx", f"speech_tokenizer_v{config.version}.onnx"]
+    names += [f"CosyVoice-BlankEN/{name}" for name in ("config.json", "vocab.json", "merges.txt")]
+    for name in names:
+        if not (config.root / name).is_file():
+            raise ModelError("model_file_missing", f"{config.root / name} is missing: the download is not complete")
+
+
 def _find_yaml(root: Path) -> tuple[Path, int]:
     if not root.is_dir():
         raise ModelError(

@@ -120,11 +120,12 @@ class Scheduler:
         lm, config = self.model.lm, self.model.config
         silence = frozenset(config.folder.leading_silence_tokens if config.folder.trim_leading_silence else ())
         for index, segment in enumerate(plan.segments):
+            min_tokens, max_tokens = lm.length_limits(segment.counted)
             utterance = job.add_utterance(
                 lm.build_input(segment.text_ids, plan.lm_prompt_tokens) if segment.text_ids else None,
                 text_tokens=segment.counted,
-                min_tokens=int(segment.counted * lm.min_ratio),
-                max_tokens=int(segment.counted * lm.max_ratio),
+                min_tokens=min_tokens,
+                max_tokens=max_tokens,
                 silent_filter=SilentFilter.of_version(config.version),
                 leading_silence=silence if index == 0 else frozenset(),
             )
