@@ -1,0 +1,101 @@
+"""Everyday English inputs and how a person would read them aloud."""
+
+from __future__ import annotations
+
+READINGS: list[tuple[str, str]] = [
+    # numbers
+    ("I have 3 cats and 12 fish.", "I have three cats and twelve fish."),
+    ("It costs 1,250 dollars.", "It costs one thousand two hundred fifty dollars."),
+    ("About 2500 people came.", "About two thousand five hundred people came."),
+    ("Pi is about 3.14.", "Pi is about three point one four."),
+    ("It was -5 degrees.", "It was minus five degrees."),
+    ("Agent 007 is here.", "Agent zero zero seven is here."),
+    ("We sold 1.5 million units.", "We sold one point five million units."),
+    ("The answer is 42", "The answer is forty-two"),
+    ("There are 1,000,000 stars.", "There are one million stars."),
+    # ordinals
+    ("She came in 1st and he came in 22nd.", "She came in first and he came in twenty-second."),
+    ("It is on the 3rd floor.", "It is on the third floor."),
+    ("The 100th visitor wins.", "The one hundredth visitor wins."),
+    # dates and years
+    ("The year was 1984.", "The year was nineteen eighty-four."),
+    ("Founded in 2005.", "Founded in two thousand five."),
+    ("See you in 2026.", "See you in twenty twenty-six."),
+    ("He left on Jan. 3rd, 2024.", "He left on January third, twenty twenty-four."),
+    ("The party is on March 9.", "The party is on March ninth."),
+    ("She was born on 4 July 1998.", "She was born on the fourth of July, nineteen ninety-eight."),
+    ("The release date is 2024-03-09.", "The release date is March ninth, twenty twenty-four."),
+    ("Due on 12/25/2023.", "Due on December twenty-fifth, twenty twenty-three."),
+    ("Music of the 1990s and the '80s.", "Music of the nineteen nineties and the eighties."),
+    ("He worked there from 1990-1995.", "He worked there from nineteen ninety to nineteen ninety-five."),
+    # times
+    ("The train leaves at 7:30.", "The train leaves at seven thirty."),
+    ("Meet me at 9:05 p.m. tomorrow.", "Meet me at nine oh five PM tomorrow."),
+    ("We open at 10am.", "We open at ten AM."),
+    ("Lunch is at 12:00.", "Lunch is at twelve o'clock."),
+    ("The meeting is at 14:30.", "The meeting is at fourteen thirty."),
+    ("Come at 8 a.m. Then we can talk.", "Come at eight AM. Then we can talk."),
+    # money
+    ("It costs $3.50.", "It costs three dollars and fifty cents."),
+    ("I owe you $1.", "I owe you one dollar."),
+    ("Only $0.99 today!", "Only ninety-nine cents today!"),
+    ("They raised $2.5 million.", "They raised two point five million dollars."),
+    ("The ticket is £20 or €25.", "The ticket is twenty pounds or twenty-five euros."),
+    ("She earns $50k a year.", "She earns fifty thousand dollars a year."),
+    ("Lunch is $10-$15.", "Lunch is ten to fifteen dollars."),
+    # percent and units
+    ("Save 50% today.", "Save fifty percent today."),
+    ("Prices rose 3.5 % last year.", "Prices rose three point five percent last year."),
+    ("He ran 5 km in 25 min.", "He ran five kilometers in twenty-five minutes."),
+    ("The box weighs 10kg.", "The box weighs ten kilograms."),
+    ("It is 25°C outside.", "It is twenty-five degrees Celsius outside."),
+    ("She is 5'3\" tall.", "She is five foot three tall."),
+    ("The limit is 65 mph.", "The limit is sixty-five miles per hour."),
+    ("A 16GB card and a 1 TB drive.", "A sixteen gigabyte card and a one terabyte drive."),
+    ("The flat has 80 m² of space.", "The flat has eighty square meters of space."),
+    # fractions, ranges, maths
+    ("Add 1/2 cup of sugar.", "Add one half cup of sugar."),
+    ("It takes 2 1/2 hours.", "It takes two and a half hours."),
+    ("About ¾ of them agreed.", "About three quarters of them agreed."),
+    ("Pages 10-20 are missing.", "Pages ten to twenty are missing."),
+    ("1 + 1 = 2", "one plus one equals two"),
+    ("6 x 7 is 42.", "six times seven is forty-two."),
+    ("We are open 24/7.", "We are open twenty-four seven."),
+    # phone numbers, versions, identifiers
+    (
+        "Call 1-800-555-0199 now.",
+        "Call one, eight hundred, five five five, zero one nine nine now.",
+    ),
+    ("My number is (555) 123-4567.", "My number is five five five, one two three, four five six seven."),
+    ("Please dial ext. 42.", "Please dial extension forty-two."),
+    ("Install version 2.10.3.", "Install version two point ten point three."),
+    ("Python v3.11 is out.", "Python version three point eleven is out."),
+    ("Take vitamin B12 and play the MP3.", "Take vitamin B twelve and play the MP three."),
+    ("My new iPhone 15 is great.", "My new iPhone fifteen is great."),
+    # abbreviations
+    ("Dr. Smith and Mrs. Jones met Mr. Lee.", "Doctor Smith and Missus Jones met Mister Lee."),
+    ("He lives at 221 Baker St. in London.", "He lives at two hundred twenty-one Baker Street in London."),
+    ("St. Mary is a saint.", "Saint Mary is a saint."),
+    ("Bring fruit, e.g. apples, pears, etc.", "Bring fruit, for example apples, pears, et cetera."),
+    ("It is small, i.e. tiny.", "It is small, that is tiny."),
+    ("Cats vs. dogs", "Cats versus dogs"),
+    ("He works for Acme Inc. in the U.S. now.", "He works for Acme Incorporated in the US now."),
+    ("Prof. Brown has a Ph.D. in physics.", "Professor Brown has a PhD in physics."),
+    ("John Doe Jr. lives on Main Ave.", "John Doe Junior lives on Main Avenue."),
+    ("Room No. 5 is approx. ten feet wide.", "Room number five is approximately ten feet wide."),
+    # symbols
+    ("Salt & pepper", "Salt and pepper"),
+    ("Our team is #1!", "Our team is number one!"),
+    ("Meet @ noon", "Meet at noon"),
+    ("Read and/or write.", "Read and or write."),
+    ("**Hello** and `goodbye`", "Hello and goodbye"),
+    # web addresses
+    ("Email me at jane.doe@example.com.", "Email me at jane dot doe at example dot com."),
+    ("Visit https://www.example.org/help today.", "Visit example dot org slash help today."),
+    ("See example.com for details.", "See example dot com for details."),
+    # punctuation
+    ("Well... I guess — maybe — we could.", "Well, I guess, maybe, we could."),
+    ("My friend (the tall one) left.", "My friend, the tall one, left."),
+    ("It’s “fine”, isn’t it?", "It's \"fine\", isn't it?"),
+    ("What?! No way!!!", "What? No way!"),
+]

@@ -1,0 +1,79 @@
+"""Cleans raw user text: what cannot be spoken or could steer the model goes, what is said stays.
+
+Nothing here knows a language. After `clean` a text holds no control or invisible character, no emoji, no
+`<|...|>` token of the model, only single spaces between words, and plain letters and digits in place of their
+full-width, circled or mathematical twins.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+from text.errors import TextError
+
+# Pictographs, dingbats, flags and their parts. Joiners, variation selectors, keycaps and tag characters are
+# invisible characters and go as such, so that a whole grapheme cluster disappears, never half of one.
+_EMOJI = re.compile(
+    "[\U0001f000-\U0001f0ff\U0001f1e6-\U0001f1ff\U0001f200-\U0001f2ff\U0001f300-\U0001faff"
+    "\u2600-\u27bf\u2b00-\u2bff\u23cf\u23e9-\u23fa\u231a\u231b\u2328\u25aa-\u25fe\u20e3\u3030\u303d\u3297\u3299]+"
+)
+_INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co"})
+_VARIATION_SELECTORS = frozenset(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))
+_FOLDED = frozenset({"<wide>", "<narrow>", "<font>", "<circle>", "<compat>", "<square>", "<sub>", "<noBreak>"})
+_CONTROL_TOKEN = re.compile(r"<\|[^<>|]*\|>")
+_PARAGRAPH = re.compile(r"[^\S\n]*\n(?:\s*\n)+\s*|[^\S\n]*\n\s*(?=(?:[-*•·]|\d{1,2}[.)])\s)")
+_MARKS = re.compile(r"([\u0300-\u036f]{2})[\u0300-\u036f]+")
+_SPACES = re.compile(r"\s+")
+_SPACE_BEFORE_MARK = re.compile(r" +([,.;:!?](?![\w.]))")
+_LINE_BREAKS = str.maketrans({"\r": "\n", "\u2028": "\n", "\u2029": "\n", "\x0b": "\n", "\x0c": "\n", "\x85": "\n"})
+
+
+def clean(text: str) -> str:
+    """Speakable text on one line; "" when nothing is left. Linear time.
+
+    A blank line, or a line that starts a list item, ends a sentence that has no mark of its own.
+    Raises TextError input_not_utf8 for lone surrogates (they are not text in any encoding).
+    """
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise TextError("input_not_utf8", "The input holds a lone surrogate, so it is not valid UTF-8 text.")
+    text = unicodedata.normalize("NFC", text.replace("\r\n", "\n").translate(_LINE_BREAKS))
+    text = "".join(map(_fold, text))
+    text = _MARKS.sub(r"\1", _EMOJI.sub(" ", text))
+    # Replaced by a space, never by nothing: what stood around a removed token cannot form a new one.
+    text = _CONTROL_TOKEN.sub(" ", text).replace("<|", " ").replace("|>", " ")
+    text = _PARAGRAPH.sub(_end_of_paragraph, text.strip())
+    return _SPACE_BEFORE_MARK.sub(r"\1", _SPACES.sub(" ", text)).strip()
+
+
+@lru_cache(maxsize=4096)
+def _fold(character: str) -> str:
+    """One character in its plain form: ２ → 2, Ⅲ → III, ① → 1, NBSP → space; "" for an invisible one.
+
+    Unlike NFKC it leaves punctuation (，！…), superscripts (x² is not x2) and fractions (½) as they are.
+    """
+    if character < "\x7f":
+        return character if character >= " " or character in "\n\t" else ""
+    category = unicodedata.category(character)
+    if category in _INVISIBLE_CATEGORIES or character in _VARIATION_SELECTORS or character == "\ufffd":
+        return ""
+    if category.startswith("Z"):
+        return " "
+    if category == "Nd":
+        return str(unicodedata.decimal(character))
+    tag, *points = unicodedata.decomposition(character).split() or [""]
+    if tag in _FOLDED and not category.startswith("P"):
+        return "".join(chr(int(point, 16)) for point in points)
+    return character
+
+
+def _end_of_paragraph(match: re.Match[str]) -> str:
+    before = match.string[match.start() - 1]
+    if not (before.isalnum() or before in ")）\"”'’"):
+        return " "
+    return "。" if _is_cjk(before) else ". "
+
+
+def _is_cjk(character: str) -> bool:
+    return "\u3040" <= character <= "\u9fff" or "\uac00" <= character <= "\ud7a3"

@@ -1,0 +1,98 @@
+"""English readings of what identifies: web and e-mail addresses, phone and card numbers, versions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from text import english_numbers as numbers
+from text.english_words import TOP_LEVEL_DOMAINS_AS_WORDS
+
+_URL_SYMBOLS = {
+    ".": "dot",
+    "/": "slash",
+    "-": "dash",
+    "_": "underscore",
+    "?": "question mark",
+    "=": "equals",
+    "&": "and",
+    "#": "hash",
+    "@": "at",
+    "+": "plus",
+    ":": "colon",
+    "%": "percent",
+    "~": "tilde",
+}
+_SPELLED_URL_LENGTH = 60  # of a longer address only the host is read: nobody can use the rest by ear
+
+
+def _spell_address(address: str) -> str:
+    words = []
+    for piece in re.findall(r"[^\W\d_]+|\d+|[^\w\s]|_", address):
+        if piece.isdigit():
+            words.append(numbers.integer(piece) if len(piece) < 3 else numbers.digits(piece))
+        elif piece.isalpha():
+            words.append(piece)
+        elif piece in _URL_SYMBOLS:
+            words.append(_URL_SYMBOLS[piece])
+    return " ".join(words)
+
+
+def _spell_host(host: str) -> str:
+    """example.co.uk → "example dot C O dot U K": short endings are letters, common ones words."""
+    name, *endings = re.sub(r"^www\.", "", host, flags=re.I).split(".")
+    spoken = [_spell_address(name)]
+    for ending in endings:
+        letters = len(ending) <= 3 and ending.isalpha() and ending.lower() not in TOP_LEVEL_DOMAINS_AS_WORDS
+        spoken.append(" ".join(ending.upper()) if letters else _spell_address(ending))
+    return " dot ".join(spoken)
+
+
+def _email(match: re.Match[str]) -> str:
+    return f"{_spell_address(match[1])} at {_spell_host(match[2])}"
+
+
+def _url(match: re.Match[str]) -> str:
+    address = match[0].rstrip(".,;:!?'\"")
+    tail = match[0][len(address) :]
+    address = re.sub(r"^(?:https?|ftp)://", "", address, flags=re.I).rstrip("/")
+    host, _, path = address.partition("/")
+    spoken = _spell_host(host)
+    if path and len(address) <= _SPELLED_URL_LENGTH:
+        spoken += f" slash {_spell_address(path)}"
+    return spoken + tail
+
+
+def _groups(match: re.Match[str]) -> str:
+    """Digit groups with a pause between; 800 → eight hundred."""
+    groups = re.findall(r"\d+", match[0])
+    plus = "plus " if match[0].startswith("+") else ""
+    return plus + ", ".join(
+        numbers.cardinal(int(group)) if re.fullmatch(r"[1-9]00", group) else numbers.digits(group) for group in groups
+    )
+
+
+def _version(match: re.Match[str]) -> str:
+    prefix = "version " if match[1] else ""
+    parts = match[2].split(".")
+    joiner = " dot " if len(parts) == 4 and all(int(part[:4]) < 256 for part in parts) else " point "
+    suffix = f" {match[3]}" if match[3] else ""
+    return prefix + joiner.join(numbers.integer(part) for part in parts) + suffix
+
+
+_HOST = r"(?:[A-Za-z0-9-]{1,63}\.)+[A-Za-z]{2,12}"
+_ENDINGS = r"com|org|net|edu|gov|io|ai|dev|app|info|biz|co|uk|de|fr|cn|jp|us|ca|au|eu|me|tv|ly"
+
+ADDRESS_RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
+    (re.compile(r"\d{16,}"), lambda match: numbers.digits(match[0])),
+    (re.compile(rf"(?<![\w.+-])([\w.+-]{{1,64}})@({_HOST})(?![\w-])"), _email),
+    (re.compile(r"(?<!\w)(?:https?|ftp)://[^\s<>\"]+|(?<![\w.])www\.[^\s<>\"]+", re.I), _url),
+    (re.compile(rf"(?<![\w.@-])(?:[A-Za-z0-9-]{{2,63}}\.){{1,4}}(?:{_ENDINGS})(?:/[^\s<>\"]*)?(?![\w-])"), _url),
+    (re.compile(r"(?<![\w.+-])(?:\+?\d{1,3}[-. ])?(?:\(\d{3}\) ?|\d{3}[-. ])\d{3}[-. ]\d{4}(?![\w-])"), _groups),
+    (re.compile(r"(?<![\w.-])\d{3}-\d{4}(?![\w-])"), _groups),
+    (re.compile(r"(?<![\w.])\+\d{1,3}(?:[ -]\(?\d{1,4}\)?){2,5}(?![\w-])"), _groups),
+    (re.compile(r"(?<![\w.-])\d{4}(?:[ -]\d{4}){2,4}(?![\w-])|(?<![\w.-])\d{3}-\d{2}-\d{4}(?![\w-])"), _groups),
+    (re.compile(r"(?<![\w.])([vV]\.? ?)(\d+(?:\.\d+)*)(?:-([A-Za-z]+\d*))?(?![\w])"), _version),
+    (re.compile(r"(?<![\w.])(?i:(?<=version )|(?<=python ))()(\d+(?:\.\d+)+)()(?![\w])"), _version),
+    (re.compile(r"(?<![\w.,])()(?!\d\d?\.\d\d?\.\d{4}(?!\d))(\d+(?:\.\d+){2,})(?:-([A-Za-z]+\d*))?(?![\w])"), _version),
+]

@@ -1,0 +1,57 @@
+"""Which language a text is written in: by script, and for Latin script by its smallest words."""
+
+from __future__ import annotations
+
+import re
+
+# Words that one of these languages uses all the time and English does not.
+_SMALL_WORDS = {
+    "de": "der die das und ist nicht ein eine mit auf für zu von dem den sich auch wie im um sie wir ich uhr",
+    "fr": "le la les des et est une dans pour pas que qui sur avec au du ce sont nous vous je il elle",
+    "es": "el la los las y es una en por para con que del se no está más su como pero lo",
+    "it": "il lo la gli le e è una di del della delle dal con per che non sono nel alla si",
+    "pt": "o os as e é uma em do da dos das com para que não por se mais como mas ao",
+}
+_ENGLISH_WORDS = (
+    "the a an and of to in is it you that he she was for on are with as i his they be at this have from or had by "
+    "not but what we can an your which their will each how if up out them then so some her would like him into has "
+    "my me no do does did don't it's i'm there been who its now all were when one said please thank"
+)
+_ENGLISH = frozenset(_ENGLISH_WORDS.split())
+_FOREIGN = {language: frozenset(words.split()) for language, words in _SMALL_WORDS.items()}
+_HAN = re.compile("[\u4e00-\u9fff]")
+_KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa\uff66-\uff9d]")
+_HANGUL = re.compile("[\uac00-\ud7a3\u1100-\u11ff\u3130-\u318f]")
+_LATIN = re.compile("[A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff\u0300-\u036f]")
+_SAMPLE = 2000  # characters; enough to tell
+
+
+def has_han(text: str) -> bool:
+    """Whether a Chinese character is in the text (the only question CosyVoice's own front end asks)."""
+    return _HAN.search(text) is not None
+
+
+def language_of(text: str) -> str:
+    """ "zh", "ja", "ko", "en", another code for Latin script, or "other"; digits and symbols alone are "en"."""
+    text = text[:_SAMPLE]
+    if has_han(text) or _KANA.search(text):
+        kana = len(_KANA.findall(text))
+        return "ja" if kana and kana * 4 >= len(_HAN.findall(text)) else "zh"
+    if _HANGUL.search(text):
+        return "ko"
+    if foreign_letter(text) is not None:
+        return "other"
+    words = re.findall(r"[^\W\d_]+(?:['’][^\W\d_]+)?", text.lower())
+    scores = {language: sum(word in known for word in words) for language, known in _FOREIGN.items()}
+    best = max(scores, key=lambda language: scores[language])
+    english = sum(word in _ENGLISH for word in words)
+    sure = scores[best] > 1 or (scores[best] == 1 and not text.isascii())
+    return best if sure and scores[best] > english else "en"
+
+
+def foreign_letter(text: str, allowed: str = "") -> str | None:
+    """The first letter that is neither Latin nor in `allowed`."""
+    for character in text:
+        if character.isalpha() and character not in allowed and not _LATIN.match(character):
+            return character
+    return None
