@@ -55,13 +55,14 @@ class SpeechLM(nn.Module):
         speech_token_size = int(config.llm["speech_token_size"])
         state = read_state_dict(path)
         state.pop(_TEXT_HEAD, None)
+        needed = speech_token_size + max(_EOS_FILL[config.version]) + 1
         table = state.get("speech_embedding.weight")
-        vocab = 0 if table is None else len(table)
-        if table is not None and vocab <= speech_token_size + max(_EOS_FILL[config.version]):
+        vocab = needed if table is None else len(table)
+        if vocab < needed:
             raise ModelError(
                 "checkpoint_shape",
-                f"{path}: speech_embedding.weight has {vocab} rows: too few for {speech_token_size} speech tokens "
-                "and the special ones",
+                f"{path}: speech_embedding.weight has {vocab} rows, but {speech_token_size} speech tokens "
+                f"and the special ids need {needed}",
             )
         with torch.device("meta"):
             lm = cls(config.version, backbone, vocab, speech_token_size)
