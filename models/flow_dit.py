@@ -1,0 +1,186 @@
+"""The velocity estimator of the Fun-CosyVoice 3 flow: a diffusion transformer (DiT) as in F5-TTS.
+
+Equal to upstream's DiT, including its rotary embedding of the first head only. Modulations (adaptive LayerNorm)
+depend on the time alone: they are computed once per model, not once per step.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.cfm import TimeConditioning
+from models.flow_layers import sinusoids
+
+_NORM_EPS = 1e-6
+
+
+class DiTEstimator(nn.Module):
+    """Velocity of the flow; see `models.cfm.Estimator`."""
+
+    def __init__(
+        self,
+        *,
+        mels: int,
+        conditioning: int,
+        channels: int,
+        depth: int,
+        heads: int,
+        head_width: int,
+        hidden: int,
+        time_width: int,
+        position_kernel: int,
+        position_group: int,
+    ) -> None:
+        """`conditioning`: channels of cond, mu and spk together; `position_group`: input channels per group."""
+        super().__init__()
+        self.time_embed = TimeEmbedding(time_width, channels)
+        self.input_embed = InputEmbedding(mels, conditioning, channels, position_kernel, position_group)
+        self.rotary_embed = RotaryEmbedding(head_width)
+        self.transformer_blocks = nn.ModuleList(
+            DiTBlock(channels, heads, head_width, hidden) for _ in range(depth)
+        )
+        self.norm_out = Modulation(channels, 2)
+        self.proj_out = nn.Linear(channels, mels)
+
+    def time_conditioning(self, t: Tensor) -> list[Tensor]:
+        """`t: [S]` in 0..1 -> the modulation of each block `[S, 1, 6 C]`, then of the output `[S, 1, 2 C]`."""
+        embedding = F.silu(self.time_embed(t))[:, None]
+        modulations = [block.attn_norm.linear(embedding) for block in self.transformer_blocks]
+        return [*modulations, self.norm_out.linear(embedding)]
+
+    def condition(self, mu: Tensor, spk: Tensor, cond: Tensor) -> tuple[Tensor, ...]:
+        speaker = spk[:, None].expand(-1, mu.shape[1], -1)
+        fixed = self.input_embed.fixed(torch.cat((cond, mu, speaker), dim=-1))
+        return fixed, *self.rotary_embed(mu.shape[1])
+
+    def forward(
+        self, x: Tensor, conditioning: tuple[Tensor, ...], time: TimeConditioning, mask: Tensor | None
+    ) -> Tensor:
+        fixed, *rotation = conditioning
+        x = self.input_embed(x, fixed)
+        for block, modulation in zip(self.transformer_blocks, time, strict=False):
+            x = block(x, modulation, rotation, mask)
+        scale, shift = time[-1].chunk(2, dim=-1)
+        return self.proj_out(_modulate(x, shift, scale))
+
+
+class TimeEmbedding(nn.Module):
+    def __init__(self, width: int, channels: int) -> None:
+        super().__init__()
+        self.width = width
+        self.time_mlp = nn.Sequential(nn.Linear(width, channels), nn.SiLU(), nn.Linear(channels, channels))
+
+    def forward(self, t: Tensor) -> Tensor:
+        return self.time_mlp(sinusoids(t, self.width))
+
+
+class InputEmbedding(nn.Module):
+    """Projects `[x | cond | mu | spk]` and adds a convolutional position embedding."""
+
+    def __init__(self, mels: int, conditioning: int, channels: int, kernel: int, group: int) -> None:
+        super().__init__()
+        self.mels = mels
+        self.proj = nn.Linear(mels + conditioning, channels)
+        self.conv_pos_embed = nn.ModuleDict(
+            {
+                name: nn.ModuleList([nn.Conv1d(channels, channels, kernel, groups=channels // group)])
+                for name in ("conv1", "conv2")
+            }
+        )
+        self.kernel = kernel
+
+    def fixed(self, conditioning: Tensor) -> Tensor:
+        """The share of `[cond | mu | spk]` in the projection, bias included: `[B, M, C]`."""
+        return F.linear(conditioning, self.proj.weight[:, self.mels :], self.proj.bias)
+
+    def forward(self, x: Tensor, fixed: Tensor) -> Tensor:
+        x = F.linear(x, self.proj.weight[:, : self.mels]) + fixed
+        position = x.transpose(1, 2)
+        for conv in self.conv_pos_embed.values():
+            position = F.mish(conv[0](F.pad(position, (self.kernel - 1, 0))))
+        return x + position.transpose(1, 2)
+
+
+class RotaryEmbedding(nn.Module):
+    """Rotation angles of interleaved feature pairs (Su et al. 2021); the frequencies are in the checkpoint."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.register_buffer("inv_freq", torch.empty(width // 2))
+
+    def forward(self, frames: int) -> tuple[Tensor, Tensor]:
+        """cos and sin, `[frames, width / 2]` each."""
+        position = torch.arange(frames, device=self.inv_freq.device, dtype=torch.float32)
+        angles = position[:, None] * self.inv_freq
+        return angles.cos(), angles.sin()
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`x: [B, M, C]` with the leading `2 * cos.shape[-1]` features rotated in pairs."""
+    rotated = 2 * cos.shape[-1]
+    pairs = x[..., :rotated].unflatten(-1, (-1, 2))
+    first, second = pairs.unbind(-1)
+    turned = torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(-2)
+    return torch.cat((turned, x[..., rotated:]), dim=-1)
+
+
+class Modulation(nn.Module):
+    """Holds the projection from the time embedding to `parts` shifts, scales and gates (AdaLayerNormZero)."""
+
+    def __init__(self, channels: int, parts: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(channels, parts * channels)
+
+
+def _modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
+    return torch.addcmul(shift, F.layer_norm(x, x.shape[-1:], eps=_NORM_EPS), 1 + scale)
+
+
+class DiTBlock(nn.Module):
+    def __init__(self, channels: int, heads: int, head_width: int, hidden: int) -> None:
+        super().__init__()
+        self.attn_norm = Modulation(channels, 6)
+        self.attn = RotaryAttention(channels, heads, head_width)
+        self.ff = FeedForward(channels, hidden)
+
+    def forward(self, x: Tensor, modulation: Tensor, rotation: list[Tensor], mask: Tensor | None) -> Tensor:
+        shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = modulation.chunk(6, dim=-1)
+        x = torch.addcmul(x, gate_a, self.attn(_modulate(x, shift_a, scale_a), rotation, mask))
+        return torch.addcmul(x, gate_m, self.ff(_modulate(x, shift_m, scale_m)))
+
+
+class RotaryAttention(nn.Module):
+    """Multi-head self-attention whose rotation is applied before the heads are split, so to the first head only.
+
+    That is how the released weights were trained.
+    """
+
+    def __init__(self, channels: int, heads: int, width: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.width = width
+        self.to_q, self.to_k, self.to_v = (nn.Linear(channels, heads * width) for _ in range(3))
+        self.to_out = nn.ModuleList([nn.Linear(heads * width, channels)])
+
+    def forward(self, x: Tensor, rotation: list[Tensor], mask: Tensor | None) -> Tensor:
+        cos, sin = rotation
+        split = (*x.shape[:2], self.heads, self.width)
+        q = rotate(self.to_q(x), cos, sin).view(split).transpose(1, 2)
+        k = rotate(self.to_k(x), cos, sin).view(split).transpose(1, 2)
+        v = self.to_v(x).view(split).transpose(1, 2)
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.to_out[0](out.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, channels: int, hidden: int) -> None:
+        super().__init__()
+        # Upstream nests Linear and GELU, then Dropout, then Linear; the keys are 0.0 and 2.
+        self.ff = nn.ModuleDict(
+            {"0": nn.ModuleList([nn.Linear(channels, hidden)]), "2": nn.Linear(hidden, channels)}
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.ff["2"](F.gelu(self.ff["0"][0](x), approximate="tanh"))

@@ -1,0 +1,214 @@
+"""The velocity estimator of the CosyVoice 2 flow: a causal U-Net of residual convolutions and transformer blocks.
+
+Equal to upstream's CausalConditionalDecoder (one resolution: no down-sampling), but time-major throughout, and with
+everything that depends only on time or only on the conditioning taken out of the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from models.cfm import TimeConditioning
+from models.flow_layers import CausalConv, sinusoids, windows
+
+_KERNEL = 3
+_TIME_FACTOR = 4  # width of the time embedding over the U-Net's channels
+_FEED_FORWARD_FACTOR = 4
+
+
+class UNetEstimator(nn.Module):
+    """Velocity of the flow; see `models.cfm.Estimator`."""
+
+    def __init__(
+        self,
+        *,
+        channels_in: int,
+        channels_out: int,
+        channels: int,
+        heads: int,
+        head_width: int,
+        blocks: int,
+        mid_blocks: int,
+    ) -> None:
+        super().__init__()
+        time = channels * _TIME_FACTOR
+        self.channels_in = channels_in
+        self.mels = channels_out
+
+        def transformers() -> nn.ModuleList:
+            return nn.ModuleList(TransformerBlock(channels, heads, head_width) for _ in range(blocks))
+
+        def resnet(width: int) -> ResnetBlock:
+            return ResnetBlock(width, channels, time)
+
+        def conv() -> CausalConv:
+            return CausalConv(channels, channels, _KERNEL)
+
+        self.time_mlp = TimeEmbedding(channels_in, time)
+        first = InputResnetBlock(channels_in, channels_out, channels, time)
+        self.down_blocks = nn.ModuleList([nn.ModuleList([first, transformers(), conv()])])
+        self.mid_blocks = nn.ModuleList(
+            nn.ModuleList([resnet(channels), transformers()]) for _ in range(mid_blocks)
+        )
+        self.up_blocks = nn.ModuleList([nn.ModuleList([resnet(2 * channels), transformers(), conv()])])
+        self.final_block = CausalBlock(channels, channels)
+        self.final_proj = CausalConv(channels, channels_out, 1)
+
+    def time_conditioning(self, t: Tensor) -> list[Tensor]:
+        """`t: [S]` in 0..1 -> per residual block, in order of use, `[S, 1, C]`."""
+        embedding = F.mish(self.time_mlp(sinusoids(t, self.channels_in)))[:, None]
+        return [block.mlp["1"](embedding) for block in self._resnets()]
+
+    def condition(self, mu: Tensor, spk: Tensor, cond: Tensor) -> tuple[Tensor, ...]:
+        fixed = torch.cat((mu, spk[:, None].expand(-1, mu.shape[1], -1), cond), dim=-1)
+        return self.down_blocks[0][0].condition(fixed)
+
+    def forward(
+        self, x: Tensor, conditioning: tuple[Tensor, ...], time: TimeConditioning, mask: Tensor | None
+    ) -> Tensor:
+        times = iter(time)
+        resnet, transformers, conv = self.down_blocks[0]
+        x = _run(transformers, resnet(x, conditioning, next(times)), mask)
+        skip, x = x, conv(x)
+        for resnet, transformers in self.mid_blocks:
+            x = _run(transformers, resnet(x, next(times)), mask)
+        resnet, transformers, conv = self.up_blocks[0]
+        x = _run(transformers, resnet(torch.cat((x, skip), dim=-1), next(times)), mask)
+        return self.final_proj(self.final_block(conv(x)))
+
+    def _resnets(self) -> list[nn.Module]:
+        stages = (*self.down_blocks, *self.mid_blocks, *self.up_blocks)
+        return [stage[0] for stage in stages]
+
+
+def _run(blocks: Iterable[nn.Module], x: Tensor, mask: Tensor | None) -> Tensor:
+    for block in blocks:
+        x = block(x, mask)
+    return x
+
+
+class TimeEmbedding(nn.Module):
+    def __init__(self, channels_in: int, channels: int) -> None:
+        super().__init__()
+        self.linear_1 = nn.Linear(channels_in, channels)
+        self.linear_2 = nn.Linear(channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.linear_2(F.silu(self.linear_1(x)))
+
+
+class CausalBlock(nn.Module):
+    """Convolution, LayerNorm, Mish."""
+
+    def __init__(self, channels_in: int, channels: int) -> None:
+        super().__init__()
+        # Upstream transposes between the two; the keys 0 and 2 are the checkpoint's.
+        self.block = nn.ModuleDict(
+            {"0": CausalConv(channels_in, channels, _KERNEL), "2": nn.LayerNorm(channels)}
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.activate(self.block["0"](x))
+
+    def activate(self, x: Tensor) -> Tensor:
+        return F.mish(self.block["2"](x))
+
+
+class ResnetBlock(nn.Module):
+    """Two causal blocks with the time added between them, around a 1x1 shortcut."""
+
+    def __init__(self, channels_in: int, channels: int, time: int) -> None:
+        super().__init__()
+        self.mlp = nn.ModuleDict({"1": nn.Linear(time, channels)})
+        self.block1 = CausalBlock(channels_in, channels)
+        self.block2 = CausalBlock(channels, channels)
+        self.res_conv = CausalConv(channels_in, channels, 1)
+
+    def forward(self, x: Tensor, time: Tensor) -> Tensor:
+        return self.block2(self.block1(x) + time) + self.res_conv(x)
+
+
+class InputResnetBlock(ResnetBlock):
+    """The first residual block: its input is `[x | fixed]`, of which the fixed part is convolved once per mel."""
+
+    def __init__(self, channels_in: int, varying: int, channels: int, time: int) -> None:
+        super().__init__(channels_in, channels, time)
+        self.block1.block["0"] = SplitConv(channels_in, varying, channels, _KERNEL)
+        self.res_conv = SplitConv(channels_in, varying, channels, 1)
+
+    def condition(self, fixed: Tensor) -> tuple[Tensor, ...]:
+        """`fixed: [B, M, channels_in - varying]` -> its share of both convolutions, biases included."""
+        return self.block1.block["0"].fixed(fixed), self.res_conv.fixed(fixed)
+
+    def forward(self, x: Tensor, conditioning: Sequence[Tensor], time: Tensor) -> Tensor:  # type: ignore[override]
+        hidden, shortcut = conditioning
+        h = self.block1.activate(self.block1.block["0"](x) + hidden) + time
+        return self.block2(h) + (self.res_conv(x) + shortcut)
+
+
+class SplitConv(CausalConv):
+    """A causal convolution over `[x | fixed]` as the sum of two: `forward(x)` and, with the bias, `fixed(fixed)`."""
+
+    def __init__(self, channels_in: int, varying: int, channels_out: int, kernel: int) -> None:
+        super().__init__(channels_in, channels_out, kernel)
+        self.varying = varying
+
+    def pack(self) -> None:
+        weight = self.weight.detach().permute(0, 2, 1)
+        parts = weight[..., : self.varying], weight[..., self.varying :]
+        varying, fixed = (nn.Parameter(part.flatten(1).contiguous(), requires_grad=False) for part in parts)
+        self.weight, self.weight_fixed = varying, fixed
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(windows(F.pad(x, (0, 0, self.kernel - 1, 0)), self.kernel), self.weight)
+
+    def fixed(self, x: Tensor) -> Tensor:
+        padded = F.pad(x, (0, 0, self.kernel - 1, 0))
+        return F.linear(windows(padded, self.kernel), self.weight_fixed, self.bias)
+
+
+class TransformerBlock(nn.Module):
+    """Self-attention and GELU feed-forward, pre-normalised (diffusers: BasicTransformerBlock)."""
+
+    def __init__(self, channels: int, heads: int, head_width: int) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(channels)
+        self.attn1 = Attention(channels, heads, head_width)
+        self.norm3 = nn.LayerNorm(channels)
+        self.ff = FeedForward(channels, channels * _FEED_FORWARD_FACTOR)
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = x + self.attn1(self.norm1(x), mask)
+        return x + self.ff(self.norm3(x))
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention; queries, keys and values have no bias."""
+
+    def __init__(self, channels: int, heads: int, width: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.width = width
+        self.to_q, self.to_k, self.to_v = (nn.Linear(channels, heads * width, bias=False) for _ in range(3))
+        self.to_out = nn.ModuleList([nn.Linear(heads * width, channels)])
+
+    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        split = (*x.shape[:2], self.heads, self.width)
+        q, k, v = (project(x).view(split).transpose(1, 2) for project in (self.to_q, self.to_k, self.to_v))
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+        return self.to_out[0](out.transpose(1, 2).flatten(2))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, channels: int, hidden: int) -> None:
+        super().__init__()
+        self.net = nn.ModuleDict(
+            {"0": nn.ModuleDict({"proj": nn.Linear(channels, hidden)}), "2": nn.Linear(hidden, channels)}
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net["2"](F.gelu(self.net["0"]["proj"](x)))
