@@ -82,7 +82,7 @@ def _conditioning(record: Mapping[str, Any], config: ModelConfig) -> Conditionin
     mels = config.mel.num_mels
     if "embedding" in record:  # a preset of supervised fine-tuning
         return Conditioning(
-            embedding=_array(record["embedding"], np.float32).reshape(-1),
+            embedding=_x_vector(record["embedding"], config),
             prompt_tokens=np.zeros(0, np.int32),
             prompt_mel=np.zeros((0, mels), np.float32),
         )
@@ -93,11 +93,18 @@ def _conditioning(record: Mapping[str, Any], config: ModelConfig) -> Conditionin
     if not np.array_equal(tokens, _array(record["llm_prompt_speech_token"], np.int32).reshape(-1)):
         raise ValueError("the prompt tokens of LM and flow differ")
     return Conditioning(
-        embedding=_array(record["flow_embedding"], np.float32).reshape(-1),
+        embedding=_x_vector(record["flow_embedding"], config),
         prompt_tokens=tokens,
         prompt_mel=mel,
         prompt_text_ids=tuple(_array(record["prompt_text"], np.int32).reshape(-1).tolist()),
     )
+
+
+def _x_vector(value: Any, config: ModelConfig) -> np.ndarray:
+    embedding = _array(value, np.float32).reshape(-1)
+    if len(embedding) != config.spk_embed_dim:
+        raise ValueError(f"its x-vector has {len(embedding)} values, the model's have {config.spk_embed_dim}")
+    return embedding
 
 
 def _array(value: Any, dtype: type) -> np.ndarray:

@@ -99,12 +99,8 @@ def load_config(model_dir: str | Path) -> ModelConfig:
             version=version,
             name=folder.name or root.resolve().name,
             sample_rate=_whole("sample_rate", tree["sample_rate"]),
-            token_frame_rate=_whole(
-                "token_frame_rate", tree.get("token_frame_rate"), flow.get("input_frame_rate")
-            ),
-            token_mel_ratio=_whole(
-                "token_mel_ratio", tree.get("token_mel_ratio"), flow.get("token_mel_ratio")
-            ),
+            token_frame_rate=_whole("token_frame_rate", tree.get("token_frame_rate"), flow.get("input_frame_rate")),
+            token_mel_ratio=_whole("token_mel_ratio", tree.get("token_mel_ratio"), flow.get("token_mel_ratio")),
             chunk_size=_whole("chunk_size", tree.get("chunk_size"), chunk),
             pre_lookahead_len=_whole("pre_lookahead_len", flow["pre_lookahead_len"]),
             spk_embed_dim=_whole("spk_embed_dim", tree.get("spk_embed_dim"), flow.get("spk_embed_dim")),
@@ -131,9 +127,7 @@ def check_files(config: ModelConfig) -> None:
 
 def _find_yaml(root: Path) -> tuple[Path, int]:
     if not root.is_dir():
-        raise ModelError(
-            "model_file_missing", f"{root} is not a folder; point MODEL_DIR at a CosyVoice model folder"
-        )
+        raise ModelError("model_file_missing", f"{root} is not a folder; point MODEL_DIR at a CosyVoice model folder")
     for name, version in _YAML_VERSIONS.items():
         path = root / name
         if path.is_file():
@@ -182,13 +176,26 @@ def _sampling(section: Any) -> SamplingConfig:
 
 def _mel(section: Mapping[str, Any]) -> MelConfig:
     return MelConfig(
-        **{
-            key: _whole(key, section[key])
-            for key in ("n_fft", "num_mels", "sampling_rate", "hop_size", "win_size")
-        },
+        **{key: _whole(key, section[key]) for key in ("n_fft", "num_mels", "sampling_rate", "hop_size", "win_size")},
         fmin=_real("fmin", section["fmin"]),
         fmax=None if section["fmax"] is None else _real("fmax", section["fmax"]),
     )
+
+
+_JSON_KINDS = {"str": str, "int": int, "bool": bool, "tuple": list}
+
+
+def _declared(key: str, value: Any) -> Any:
+    """The value of one entry of `cosyserve.json`, checked against the field of that name."""
+    types = {field.name: str(field.type) for field in fields(VoiceFolderConfig)}
+    if key not in types:
+        raise ValueError(f"unknown entry {key!r}; known are {', '.join(types)}")
+    if value is None and "None" in types[key]:
+        return None
+    kind = types[key].partition(" ")[0].partition("[")[0]
+    if type(value) is not _JSON_KINDS[kind]:
+        raise ValueError(f"{key} must be of type {types[key]}, not {value!r}")
+    return tuple(value) if kind == "tuple" else value
 
 
 def _load_folder_config(path: Path) -> VoiceFolderConfig:
@@ -196,13 +203,9 @@ def _load_folder_config(path: Path) -> VoiceFolderConfig:
         return VoiceFolderConfig()
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        known = {field.name for field in fields(VoiceFolderConfig)}
-        if unknown := sorted(set(data) - known):
-            raise ValueError(f"unknown entries {', '.join(unknown)}; known are {', '.join(sorted(known))}")
-        values: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
-        }
-        config = VoiceFolderConfig(**values)
+        if not isinstance(data, dict):
+            raise ValueError("it holds no object")
+        config = VoiceFolderConfig(**{key: _declared(key, value) for key, value in data.items()})
         if config.frontend not in ("upstream", "phonemes"):
             raise ValueError(f"frontend is {config.frontend!r}; known are 'upstream' and 'phonemes'")
         return config

@@ -52,7 +52,9 @@ class SpeechLM(nn.Module):
         """From a model folder; fp32 weights stay memory-mapped on the CPU. Raises ModelError."""
         path = config.root / "llm.pt"
         backbone = load_qwen2_config(config.root / FOLDER / "config.json")
-        speech_token_size = int(config.llm["speech_token_size"])
+        speech_token_size = config.llm.get("speech_token_size")
+        if not isinstance(speech_token_size, int):
+            raise ModelError("model_config_invalid", f"{config.root}: the yaml's llm section has no speech_token_size")
         state = read_state_dict(path)
         state.pop(_TEXT_HEAD, None)
         needed = speech_token_size + max(_EOS_FILL[config.version]) + 1
