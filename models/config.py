@@ -192,10 +192,10 @@ def _declared(key: str, value: Any) -> Any:
         raise ValueError(f"unknown entry {key!r}; known are {', '.join(types)}")
     if value is None and "None" in types[key]:
         return None
-    kind = types[key].partition(" ")[0].partition("[")[0]
-    if type(value) is not _JSON_KINDS[kind]:
+    kind = _JSON_KINDS[types[key].partition(" ")[0].partition("[")[0]]
+    if type(value) is not kind:
         raise ValueError(f"{key} must be of type {types[key]}, not {value!r}")
-    return tuple(value) if kind == "tuple" else value
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _load_folder_config(path: Path) -> VoiceFolderConfig:

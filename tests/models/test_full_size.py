@@ -1,0 +1,185 @@
+"""Checkpoints of the genuine size load, in every spelling upstream writes, and nothing is held in memory twice."""
+
+from __future__ import annotations
+
+import functools
+import gzip
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from models.config import load_config
+from models.errors import ModelError
+from models.speech_lm import SpeechLM
+from tests.golden import golden
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+KEYS = REPOSITORY / "tests" / "data" / "full_size" / "checkpoint_keys.json.gz"  # genuine keys and shapes
+TEXT_HEAD = "llm.model.lm_head.weight"
+
+QWEN2_05B = {
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 1e6,
+    "vocab_size": 151936,
+}
+# The tiny yaml of the golden set, line by line, with the genuine sizes.
+YAML_SIZES = {
+    2: {
+        "llm_input_size: 64": "llm_input_size: 896",
+        "llm_output_size: 64": "llm_output_size: 896",
+        "    input_size: 64": "    input_size: 512",
+        "        input_size: 64": "        input_size: 512",
+        "        output_size: 64": "        output_size: 512",
+        "        attention_heads: 4": "        attention_heads: 8",
+        "        linear_units: 128": "        linear_units: 2048",
+        "        num_blocks: 2": "        num_blocks: 6",
+        "            channels: [64]": "            channels: [256]",
+        "            attention_head_dim: 16": "            attention_head_dim: 64",
+        "            n_blocks: 2": "            n_blocks: 4",
+        "            num_mid_blocks: 2": "            num_mid_blocks: 12",
+        "            num_heads: 4": "            num_heads: 8",
+        "    base_channels: 64": "    base_channels: 512",
+        "        cond_channels: 32": "        cond_channels: 512",
+    },
+    3: {
+        "llm_input_size: 64": "llm_input_size: 896",
+        "llm_output_size: 64": "llm_output_size: 896",
+        "        channels: 96": "        channels: 1024",
+        "            dim: 64": "            dim: 1024",
+        "            depth: 3": "            depth: 22",
+        "            heads: 4": "            heads: 16",
+        "            dim_head: 16": "            dim_head: 64",
+        "    base_channels: 64": "    base_channels: 512",
+        "        cond_channels: 32": "        cond_channels: 512",
+    },
+}
+
+
+@functools.cache
+def shapes(version: int) -> dict[str, dict[str, list[int]]]:
+    """Key to shape, per file."""
+    return json.loads(gzip.decompress(KEYS.read_bytes()))[str(version)]
+
+
+def write_sparse(state: dict[str, Any], path: Path) -> None:
+    """A checkpoint whose weights read as zeros: the file has its full length, but takes next to no disk."""
+    with torch.serialization.skip_data():
+        torch.save(state, path)
+
+
+def legacy_spelling(key: str) -> str:
+    return key.replace("parametrizations.weight.original0", "weight_g").replace(
+        "parametrizations.weight.original1", "weight_v"
+    )
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, Path]:
+    """A model folder of full size: version 2 as a training run leaves it, version 3 in the older spelling."""
+    version: int = request.param
+    root = tmp_path_factory.mktemp(f"full{version}")
+    source = golden(version).dir
+    shutil.copytree(source / "CosyVoice-BlankEN", root / "CosyVoice-BlankEN")
+    (root / "CosyVoice-BlankEN" / "config.json").write_text(json.dumps(QWEN2_05B))
+    text = (source / f"cosyvoice{version}.yaml").read_text()
+    for old, new in YAML_SIZES[version].items():
+        text, count = re.subn(f"(?m)^{re.escape(old)}$", new, text)
+        assert count == 1, old
+    (root / f"cosyvoice{version}.yaml").write_text(text)
+
+    stray = {"epoch": 3, "step": 120000} if version == 2 else {}
+    for name in ("llm", "flow"):
+        state = {key: torch.empty(shape) for key, shape in shapes(version)[name].items()}
+        write_sparse(state | stray, root / f"{name}.pt")
+    hift = {key: torch.full(shape, 0.01) for key, shape in shapes(version)["hift"].items()}
+    if version == 2:
+        hift = {f"generator.{key}": value for key, value in hift.items()}
+    else:
+        hift = {legacy_spelling(key): value for key, value in hift.items()}
+    torch.save(hift | stray, root / "hift.pt")
+    return version, root
+
+
+def megabytes(version: int) -> float:
+    """Size of the float32 weights that are used: everything but the text head."""
+    used = [shape for file in shapes(version).values() for key, shape in file.items() if key != TEXT_HEAD]
+    return sum(4 * math.prod(shape) for shape in used) / 1e6
+
+
+MEASURE = """
+import json, resource, sys
+import torch
+unit = 1e6 if sys.platform == "darwin" else 1e3
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit
+from models.cosyvoice import CosyVoice
+report = {"imported": peak()}
+model = CosyVoice.load(sys.argv[1])
+report["loaded"] = peak()
+cache = model.lm.new_cache()
+report["finite"] = bool(model.lm.extend(cache, cache.add(), model.lm.build_input([1, 2, 3], [4, 5])).isfinite().all())
+report["finite"] &= bool(model.lm.decode(cache, torch.tensor([7])).isfinite().all())
+for network in (model.lm, model.token2wav.flow, model.token2wav.vocoder):
+    for weight in (*network.parameters(), *network.buffers()):
+        weight.view(-1)[::1024].sum()  # one value of every page: now all of it is in memory
+report["touched"] = peak()
+print(json.dumps(report))
+"""
+
+
+def test_a_full_size_model_loads_within_its_memory(folder: tuple[int, Path]) -> None:
+    version, root = folder
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(root)], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    weights = megabytes(version)
+    print(
+        f"\nCosyVoice {version}, fp32, {weights:.0f} MB of weights: peak RSS {report['imported']:.0f} MB before, "
+        f"{report['loaded']:.0f} MB loaded, {report['touched']:.0f} MB after every weight was used"
+    )
+    assert report["finite"]
+    assert report["touched"] - report["imported"] < 1.05 * weights + 150
+    assert report["loaded"] - report["imported"] < 0.15 * weights + 150
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "named"),
+    [
+        pytest.param({"llm_decoder.weight": None}, "checkpoint_missing_key", "llm_decoder.weight", id="missing"),
+        pytest.param({"another": (2, 2)}, "checkpoint_extra_key", "another", id="extra"),
+        pytest.param(
+            {"llm.model.model.layers.23.mlp.up_proj.weight": (4864, 895)},
+            "checkpoint_shape",
+            "llm.model.model.layers.23.mlp.up_proj.weight is [4864, 895] instead of [4864, 896]",
+            id="shape",
+        ),
+    ],
+)
+def test_one_wrong_key_among_hundreds_is_named(
+    folder: tuple[int, Path], tmp_path: Path, change: dict[str, tuple[int, ...] | None], code: str, named: str
+) -> None:
+    version, source = folder
+    shutil.copytree(source, tmp_path / "model", ignore=shutil.ignore_patterns("*.pt"))
+    wanted = {**shapes(version)["llm"], **change}
+    state = {key: torch.empty(shape) for key, shape in wanted.items() if shape is not None}
+    write_sparse(state, tmp_path / "model" / "llm.pt")
+    with pytest.raises(ModelError) as caught:
+        SpeechLM.load(load_config(tmp_path / "model"))
+    assert caught.value.code == code
+    assert named in caught.value.message
+    assert "llm.pt" in caught.value.message
