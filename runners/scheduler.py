@@ -73,6 +73,7 @@ class Scheduler:
         self.jobs: list[Job] = []
         self.live: list[Utterance] = []  # in the order of their KV cache slots
         self.steps = 0  # decode steps so far
+        self._freed: list[int] = []  # slots that the cache still holds
         self._cache = model.lm.new_cache(self.settings.max_live)
         self._device = ThreadPoolExecutor(1, thread_name_prefix="device")
         self._wake = asyncio.Event()
@@ -156,10 +157,17 @@ class Scheduler:
                 await self._wake.wait()
                 continue
             try:
-                result = await loop.run_in_executor(self._device, _inference, step.compute)
+                result = await loop.run_in_executor(self._device, self._compute, step)
                 step.apply(result)
             except Exception as error:  # whatever it is, it ends one request and never the loop
                 self._fail(step.owners[-1], error)
+
+    @torch.inference_mode()
+    def _compute(self, step: Step) -> object:
+        """On the device thread: what has left gives its memory back, then the step's work."""
+        while self._freed:
+            self._cache.remove(self._freed.pop(0))
+        return step.compute()
 
     def _next_step(self) -> Step | None:
         """The policy, in order: audio that a listener waits for; new utterances; decoding; audio nobody waits for."""
@@ -316,11 +324,11 @@ class Scheduler:
                 logger.warning("an utterance reached its limit of %d tokens", utterance.max_tokens)
 
     def _leave(self, utterance: Utterance) -> None:
-        """Give the KV cache slot back; the last live utterance moves into it."""
+        """Give the KV cache slot back; the last live utterance moves into it, as the cache does before the next step."""
         slot = utterance.slot
         if slot is None:
             return
-        self._cache.remove(slot)
+        self._freed.append(slot)
         last = self.live.pop()
         if last is not utterance:
             self.live[slot] = last
@@ -345,11 +353,6 @@ class Scheduler:
                 utterance.job.prompt, speed=utterance.job.request.speed, rng=utterance.vocoder_generator
             )
         return utterance.stream
-
-
-@torch.inference_mode()
-def _inference(compute: Callable[[], object]) -> object:
-    return compute()
 
 
 def _attempt(function: Callable, *arguments) -> object:
