@@ -33,18 +33,12 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
         # Files of torch < 1.6 are no zip archives and cannot be mapped.
         loaded = torch.load(path, weights_only=True, mmap=zipfile.is_zipfile(path), map_location="cpu")
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, OSError, KeyError) as error:
-        raise ModelError(
-            "checkpoint_unreadable", f"{path} cannot be read: {_why_unreadable(path, error)}"
-        ) from error
+        raise ModelError("checkpoint_unreadable", f"{path} cannot be read: {_why_unreadable(path, error)}") from error
     if not isinstance(loaded, dict):
         raise ModelError("checkpoint_unreadable", f"{path} holds a {type(loaded).__name__}, not a state dict")
-    state = {
-        str(key).replace("generator.", ""): value for key, value in loaded.items() if key not in _STRAY_KEYS
-    }
+    state = {str(key).replace("generator.", ""): value for key, value in loaded.items() if key not in _STRAY_KEYS}
     if strange := [key for key, value in state.items() if not isinstance(value, Tensor)]:
-        raise ModelError(
-            "checkpoint_unreadable", f"{path} holds entries that are no tensors: {_names(strange)}"
-        )
+        raise ModelError("checkpoint_unreadable", f"{path} holds entries that are no tensors: {_names(strange)}")
     return state
 
 

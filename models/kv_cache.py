@@ -40,7 +40,7 @@ class KVCache:
         """A slot for a new, empty sequence."""
         slot = self.n
         if slot == len(self._rows):
-            self._grow(slots=2 * slot)
+            self._grow(slots=max(1, 2 * slot))
         self._positions[slot] = 0
         self.lengths.append(0)
         return slot

@@ -136,7 +136,8 @@ class SpeechLM(nn.Module):
     @torch.inference_mode()
     def decode(self, cache: KVCache, tokens: Tensor) -> Tensor:
         """One step of the first B sequences: `tokens: [B]` int64 speech tokens in, log-probs `[B, vocab]` out."""
-        return self._log_probs(self.backbone.decode(F.embedding(tokens, self.speech_embedding.weight), cache))
+        table = self.speech_embedding.weight
+        return self._log_probs(self.backbone.decode(F.embedding(tokens.to(table.device), table), cache))
 
     def _log_probs(self, hidden: Tensor) -> Tensor:
         return self.llm_decoder(hidden).float().log_softmax(dim=-1)

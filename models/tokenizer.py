@@ -73,9 +73,7 @@ class Tokenizer:
             tokenizer.add_special_tokens([_special(text) for text in _declared(paths[2])])
             tokenizer.add_special_tokens([_special(text) for text in _SPECIAL_TOKENS[version]])
         except Exception as error:  # the library raises bare Exception on a damaged file
-            raise ModelError(
-                "model_config_invalid", f"{folder}: the tokenizer cannot be read: {error}"
-            ) from error
+            raise ModelError("model_config_invalid", f"{folder}: the tokenizer cannot be read: {error}") from error
         return cls(tokenizer, _SPECIAL_TOKENS[version])
 
     def encode(self, text: str) -> list[int]:

@@ -31,18 +31,14 @@ class Golden:
         """The array `name`; skips the test, saying so, when only the full set has it."""
         arrays = _arrays(self.dir)
         if name not in arrays:
-            pytest.skip(
-                f"golden array {name} of {self.dir.name} is only in the full set (set COSYSERVE_GOLDEN)"
-            )
+            pytest.skip(f"golden array {name} of {self.dir.name} is only in the full set (set COSYSERVE_GOLDEN)")
         return arrays[name]
 
     def json(self, name: str) -> Any:
         """A further json file of the folder, such as `silent_filter.json`; skips when it is not there."""
         path = self.dir / name
         if not path.is_file():
-            pytest.skip(
-                f"golden file {name} of {self.dir.name} is only in the full set (set COSYSERVE_GOLDEN)"
-            )
+            pytest.skip(f"golden file {name} of {self.dir.name} is only in the full set (set COSYSERVE_GOLDEN)")
         return json.loads(path.read_text(encoding="utf-8"))
 
 

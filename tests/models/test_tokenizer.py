@@ -37,9 +37,7 @@ def test_sizes_and_the_end_of_prompt_id_come_from_the_folder(version: int) -> No
         (3, 281, "79f92861bb6b4ae9"),
     ],
 )
-def test_special_tokens_are_those_of_the_genuine_tokenizer_in_order(
-    version: int, count: int, digest: str
-) -> None:
+def test_special_tokens_are_those_of_the_genuine_tokenizer_in_order(version: int, count: int, digest: str) -> None:
     tokens = Tokenizer.load(golden(version).dir, version).special_tokens
     assert len(tokens) == count
     assert hashlib.sha256(" ".join(tokens).encode()).hexdigest()[:16] == digest
@@ -53,9 +51,7 @@ def test_every_special_token_is_one_id_of_consecutive_ids(version: int) -> None:
     assert ids[-1] + 1 == len(tokenizer)
 
 
-@pytest.mark.parametrize(
-    "text", ["naïve café", "it's 2048!", "你好，世界。", "  two  spaces\n\n", "🙂", "e\u0301"]
-)
+@pytest.mark.parametrize("text", ["naïve café", "it's 2048!", "你好，世界。", "  two  spaces\n\n", "🙂", "e\u0301"])
 def test_any_text_survives_the_round_trip(text: str) -> None:
     tokenizer = Tokenizer.load(golden(2).dir, 2)
     composed = text.replace("e\u0301", "é")  # Qwen2 composes characters (NFC)
