@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -67,7 +68,7 @@ def test_the_log_probabilities_given_are_left_as_they_are() -> None:
 
 
 def test_below_the_minimum_length_nothing_can_end_an_utterance() -> None:
-    lm = SimpleNamespace(speech_token_size=6, stop_ids=range(6, 9))
+    lm: Any = SimpleNamespace(speech_token_size=6, stop_ids=range(6, 9))
     assert ids_below_min_length(lm) == range(6, 9)
     assert ids_below_min_length(lm, upstream_compat=True) == range(6, 7)
     masked = mask_ids(torch.zeros(9), range(6, 9))
