@@ -15,7 +15,7 @@ from models.config import ModelConfig
 from models.errors import ModelError
 from models.flow_dit import DiTEstimator
 from models.flow_encoder import UpsampleConformerEncoder
-from models.flow_layers import PreLookahead, attention_mask, pack
+from models.flow_layers import PreLookahead, attention_mask, pack, zero_padding
 from models.flow_unet import UNetEstimator
 
 FLOW_FILE = "flow.pt"
@@ -84,20 +84,22 @@ class Flow(nn.Module):
         mel = self.decoder.solve(mu, self.speaker(embedding.to(mu)[None]), cond, mask)
         return mel[0, prompt_mel.shape[0] :].T.contiguous()
 
-    def encode(self, tokens: Tensor, *, streaming: bool, finalize: bool) -> Tensor:
-        """Mean frames `mu: [B, M, mels]` of `tokens: [B, T]` int64, prompt first."""
-        embedded = self.input_embedding(tokens.clamp(min=0))
-        if finalize:
-            return self._means(embedded, None, streaming)
-        return self._means(embedded[:, : -self.lookahead], embedded[:, -self.lookahead :], streaming)
+    def encode(self, tokens: Tensor, *, streaming: bool, finalize: bool, lengths: Tensor | None = None) -> Tensor:
+        """Mean frames `mu: [B, M, mels]` of `tokens: [B, T]` int64, prompt first.
+
+        Not `finalize`: the last `lookahead` tokens of each item only colour those before. `lengths: [B]`: tokens per
+        item, look-ahead included, when some are padded; what comes out for padding is undefined.
+        """
+        ahead = 0 if finalize else self.lookahead
+        return self._means(self.input_embedding(tokens.clamp(min=0)), ahead, streaming, lengths)
 
     def speaker(self, embedding: Tensor) -> Tensor:
         """`[B, 192]` x-vectors -> `[B, mels]`."""
         return self.spk_embed_affine_layer(F.normalize(embedding, dim=1))
 
     @abstractmethod
-    def _means(self, embedded: Tensor, context: Tensor | None, streaming: bool) -> Tensor:
-        """`embedded: [B, T, C]` tokens and the look-ahead beyond them -> `[B, M, mels]`."""
+    def _means(self, embedded: Tensor, ahead: int, streaming: bool, lengths: Tensor | None) -> Tensor:
+        """`embedded: [B, T, C]` tokens, `ahead` of them look-ahead -> `[B, mel_ratio * (T - ahead), mels]`."""
 
 
 class TokenEncoderFlow(Flow):
@@ -134,8 +136,8 @@ class TokenEncoderFlow(Flow):
         )
         self.encoder_proj = nn.Linear(encoder["output_size"], flow["output_size"])
 
-    def _means(self, embedded: Tensor, context: Tensor | None, streaming: bool) -> Tensor:
-        return self.encoder_proj(self.encoder(embedded, context, streaming=streaming))
+    def _means(self, embedded: Tensor, ahead: int, streaming: bool, lengths: Tensor | None) -> Tensor:
+        return self.encoder_proj(self.encoder(embedded, ahead=ahead, streaming=streaming, lengths=lengths))
 
 
 class DiTFlow(Flow):
@@ -168,8 +170,9 @@ class DiTFlow(Flow):
             _shape(state, "pre_lookahead_layer.conv2.weight", 3)[2],
         )
 
-    def _means(self, embedded: Tensor, context: Tensor | None, streaming: bool) -> Tensor:
-        return self.pre_lookahead_layer(embedded, context).repeat_interleave(self.mel_ratio, dim=1)
+    def _means(self, embedded: Tensor, ahead: int, streaming: bool, lengths: Tensor | None) -> Tensor:
+        mixed = self.pre_lookahead_layer(zero_padding(embedded, lengths))
+        return mixed[:, : mixed.shape[1] - ahead].repeat_interleave(self.mel_ratio, dim=1)
 
 
 def _cfm_params(decoder: Any) -> Any:

@@ -6,12 +6,15 @@ depend on the time alone: they are computed once per model, not once per step.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.cfm import TimeConditioning
-from models.flow_layers import sinusoids
+from models.flow_layers import gelu_tanh, mish, sinusoids
 
 _NORM_EPS = 1e-6
 
@@ -38,16 +41,15 @@ class DiTEstimator(nn.Module):
         self.time_embed = TimeEmbedding(time_width, channels)
         self.input_embed = InputEmbedding(mels, conditioning, channels, position_kernel, position_group)
         self.rotary_embed = RotaryEmbedding(head_width)
-        self.transformer_blocks = nn.ModuleList(
-            DiTBlock(channels, heads, head_width, hidden) for _ in range(depth)
-        )
+        self.transformer_blocks = nn.ModuleList(DiTBlock(channels, heads, head_width, hidden) for _ in range(depth))
         self.norm_out = Modulation(channels, 2)
         self.proj_out = nn.Linear(channels, mels)
 
     def time_conditioning(self, t: Tensor) -> list[Tensor]:
         """`t: [S]` in 0..1 -> the modulation of each block `[S, 1, 6 C]`, then of the output `[S, 1, 2 C]`."""
         embedding = F.silu(self.time_embed(t))[:, None]
-        modulations = [block.attn_norm.linear(embedding) for block in self.transformer_blocks]
+        blocks: Iterable[Any] = self.transformer_blocks
+        modulations = [block.attn_norm.linear(embedding) for block in blocks]
         return [*modulations, self.norm_out.linear(embedding)]
 
     def condition(self, mu: Tensor, spk: Tensor, cond: Tensor) -> tuple[Tensor, ...]:
@@ -85,7 +87,7 @@ class InputEmbedding(nn.Module):
         self.proj = nn.Linear(mels + conditioning, channels)
         self.conv_pos_embed = nn.ModuleDict(
             {
-                name: nn.ModuleList([nn.Conv1d(channels, channels, kernel, groups=channels // group)])
+                name: nn.Sequential(nn.Conv1d(channels, channels, kernel, groups=channels // group))
                 for name in ("conv1", "conv2")
             }
         )
@@ -99,12 +101,14 @@ class InputEmbedding(nn.Module):
         x = F.linear(x, self.proj.weight[:, : self.mels]) + fixed
         position = x.transpose(1, 2)
         for conv in self.conv_pos_embed.values():
-            position = F.mish(conv[0](F.pad(position, (self.kernel - 1, 0))))
+            position = mish(conv(F.pad(position, (self.kernel - 1, 0))))
         return x + position.transpose(1, 2)
 
 
 class RotaryEmbedding(nn.Module):
     """Rotation angles of interleaved feature pairs (Su et al. 2021); the frequencies are in the checkpoint."""
+
+    inv_freq: Tensor
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -178,9 +182,7 @@ class FeedForward(nn.Module):
     def __init__(self, channels: int, hidden: int) -> None:
         super().__init__()
         # Upstream nests Linear and GELU, then Dropout, then Linear; the keys are 0.0 and 2.
-        self.ff = nn.ModuleDict(
-            {"0": nn.ModuleList([nn.Linear(channels, hidden)]), "2": nn.Linear(hidden, channels)}
-        )
+        self.ff = nn.ModuleDict({"0": nn.Sequential(nn.Linear(channels, hidden)), "2": nn.Linear(hidden, channels)})
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.ff["2"](F.gelu(self.ff["0"][0](x), approximate="tanh"))
+        return self.ff["2"](gelu_tanh(self.ff["0"](x)))

@@ -13,13 +13,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.flow_layers import CausalConv, PreLookahead, attention_mask
+from models.flow_layers import CausalConv, PreLookahead, attention_mask, zero_padding
 
 _BLOCK_NORM_EPS = 1e-12
 
 
 class UpsampleConformerEncoder(nn.Module):
-    """`forward(x: [B, T, C_in], context: [B, lookahead, C_in] | None) -> [B, stride * T, C]`."""
+    """`forward(x: [B, T, C_in]) -> [B, stride * (T - ahead), C]`."""
 
     def __init__(
         self,
@@ -46,28 +46,21 @@ class UpsampleConformerEncoder(nn.Module):
         self.up_encoders = nn.ModuleList(ConformerBlock(channels, heads, hidden) for _ in range(up_blocks))
         self.after_norm = nn.LayerNorm(channels)
 
-    def forward(
-        self,
-        x: Tensor,
-        context: Tensor | None = None,
-        *,
-        streaming: bool,
-        lengths: Tensor | None = None,
-    ) -> Tensor:
-        """`streaming`: attend chunk by chunk. `lengths: [B]` tokens per item; frames beyond an item's are undefined.
+    def forward(self, x: Tensor, *, ahead: int = 0, streaming: bool = False, lengths: Tensor | None = None) -> Tensor:
+        """The last `ahead` of the T positions are look-ahead only: T - ahead are encoded.
 
-        With padding the look-ahead of each item's last tokens must be zero (or its own context), not the embedding
-        of padding: so padded positions are zeroed after the input layer.
+        `streaming`: attend chunk by chunk. `lengths: [B]`: positions per item, look-ahead included, the rest is
+        padding; what comes out for padding is undefined.
         """
-        x = self.embed(x)
-        if lengths is not None:
-            x = x.masked_fill(torch.arange(x.shape[1], device=x.device)[:, None] >= lengths[:, None, None], 0.0)
-        x = self.pre_lookahead_layer(x, None if context is None else self.embed(context))
-        x = self._run(self.encoders, x, self.chunk if streaming else None, lengths)
+        # Padding is zeroed behind the input layer, whose bias would otherwise leak through the look-ahead.
+        x = self.pre_lookahead_layer(zero_padding(self.embed(x), lengths))
+        x = x[:, : x.shape[1] - ahead]
+        encoded = None if lengths is None else lengths - ahead
+        x = self._run(self.encoders, x, self.chunk if streaming else None, encoded)
         x = self.up_embed(self.up_layer(x))
         stride = self.up_layer.stride
-        up_lengths = None if lengths is None else lengths * stride
-        x = self._run(self.up_encoders, x, self.chunk * stride if streaming else None, up_lengths)
+        encoded = None if encoded is None else encoded * stride
+        x = self._run(self.up_encoders, x, self.chunk * stride if streaming else None, encoded)
         return self.after_norm(x)
 
     @staticmethod

@@ -7,13 +7,14 @@ everything that depends only on time or only on the conditioning taken out of th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.cfm import TimeConditioning
-from models.flow_layers import CausalConv, sinusoids, windows
+from models.flow_layers import CausalConv, mish, sinusoids, windows
 
 _KERNEL = 3
 _TIME_FACTOR = 4  # width of the time embedding over the U-Net's channels
@@ -39,56 +40,67 @@ class UNetEstimator(nn.Module):
         self.channels_in = channels_in
         self.mels = channels_out
 
-        def transformers() -> nn.ModuleList:
-            return nn.ModuleList(TransformerBlock(channels, heads, head_width) for _ in range(blocks))
-
-        def resnet(width: int) -> ResnetBlock:
-            return ResnetBlock(width, channels, time)
+        def stage(resnet: ResnetBlock, *convs: CausalConv) -> Stage:
+            return Stage(resnet, [TransformerBlock(channels, heads, head_width) for _ in range(blocks)], *convs)
 
         def conv() -> CausalConv:
             return CausalConv(channels, channels, _KERNEL)
 
-        self.time_mlp = TimeEmbedding(channels_in, time)
         first = InputResnetBlock(channels_in, channels_out, channels, time)
-        self.down_blocks = nn.ModuleList([nn.ModuleList([first, transformers(), conv()])])
-        self.mid_blocks = nn.ModuleList(
-            nn.ModuleList([resnet(channels), transformers()]) for _ in range(mid_blocks)
-        )
-        self.up_blocks = nn.ModuleList([nn.ModuleList([resnet(2 * channels), transformers(), conv()])])
+        self.time_mlp = TimeEmbedding(channels_in, time)
+        self.down_blocks = nn.ModuleList([stage(first, conv())])
+        self.mid_blocks = nn.ModuleList(stage(ResnetBlock(channels, channels, time)) for _ in range(mid_blocks))
+        self.up_blocks = nn.ModuleList([stage(ResnetBlock(2 * channels, channels, time), conv())])
         self.final_block = CausalBlock(channels, channels)
         self.final_proj = CausalConv(channels, channels_out, 1)
 
     def time_conditioning(self, t: Tensor) -> list[Tensor]:
         """`t: [S]` in 0..1 -> per residual block, in order of use, `[S, 1, C]`."""
-        embedding = F.mish(self.time_mlp(sinusoids(t, self.channels_in)))[:, None]
-        return [block.mlp["1"](embedding) for block in self._resnets()]
+        embedding = mish(self.time_mlp(sinusoids(t, self.channels_in)))[:, None]
+        stages: Iterable[Any] = (*self.down_blocks, *self.mid_blocks, *self.up_blocks)
+        return [stage.resnet.mlp["1"](embedding) for stage in stages]
 
     def condition(self, mu: Tensor, spk: Tensor, cond: Tensor) -> tuple[Tensor, ...]:
         fixed = torch.cat((mu, spk[:, None].expand(-1, mu.shape[1], -1), cond), dim=-1)
-        return self.down_blocks[0][0].condition(fixed)
+        first: Any = self.down_blocks[0]
+        return first.resnet.condition(fixed)
 
     def forward(
         self, x: Tensor, conditioning: tuple[Tensor, ...], time: TimeConditioning, mask: Tensor | None
     ) -> Tensor:
         times = iter(time)
-        resnet, transformers, conv = self.down_blocks[0]
-        x = _run(transformers, resnet(x, conditioning, next(times)), mask)
-        skip, x = x, conv(x)
-        for resnet, transformers in self.mid_blocks:
-            x = _run(transformers, resnet(x, next(times)), mask)
-        resnet, transformers, conv = self.up_blocks[0]
-        x = _run(transformers, resnet(torch.cat((x, skip), dim=-1), next(times)), mask)
-        return self.final_proj(self.final_block(conv(x)))
-
-    def _resnets(self) -> list[nn.Module]:
-        stages = (*self.down_blocks, *self.mid_blocks, *self.up_blocks)
-        return [stage[0] for stage in stages]
+        down: Any = self.down_blocks[0]
+        up: Any = self.up_blocks[0]
+        x = skip = down.attend(down.resnet(x, conditioning, next(times)), mask)
+        x = down.conv(x)
+        for mid in self.mid_blocks:
+            x = mid(x, next(times), mask)
+        x = up(torch.cat((x, skip), dim=-1), next(times), mask)
+        return self.final_proj(self.final_block(up.conv(x)))
 
 
-def _run(blocks: Iterable[nn.Module], x: Tensor, mask: Tensor | None) -> Tensor:
-    for block in blocks:
-        x = block(x, mask)
-    return x
+class Stage(nn.ModuleList):
+    """A residual block, its transformer blocks and, in the outer stages, a convolution that the caller applies."""
+
+    def __init__(self, resnet: ResnetBlock, transformers: list[TransformerBlock], *convs: CausalConv) -> None:
+        super().__init__([resnet, nn.ModuleList(transformers), *convs])
+
+    @property
+    def resnet(self) -> nn.Module:
+        return self[0]
+
+    @property
+    def conv(self) -> nn.Module:
+        return self[2]
+
+    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        blocks: Any = self[1]
+        for block in blocks:
+            x = block(x, mask)
+        return x
+
+    def forward(self, x: Tensor, time: Tensor, mask: Tensor | None) -> Tensor:
+        return self.attend(self.resnet(x, time), mask)
 
 
 class TimeEmbedding(nn.Module):
@@ -107,15 +119,13 @@ class CausalBlock(nn.Module):
     def __init__(self, channels_in: int, channels: int) -> None:
         super().__init__()
         # Upstream transposes between the two; the keys 0 and 2 are the checkpoint's.
-        self.block = nn.ModuleDict(
-            {"0": CausalConv(channels_in, channels, _KERNEL), "2": nn.LayerNorm(channels)}
-        )
+        self.block = nn.ModuleDict({"0": CausalConv(channels_in, channels, _KERNEL), "2": nn.LayerNorm(channels)})
 
     def forward(self, x: Tensor) -> Tensor:
         return self.activate(self.block["0"](x))
 
     def activate(self, x: Tensor) -> Tensor:
-        return F.mish(self.block["2"](x))
+        return mish(self.block["2"](x))
 
 
 class ResnetBlock(nn.Module):
@@ -142,7 +152,8 @@ class InputResnetBlock(ResnetBlock):
 
     def condition(self, fixed: Tensor) -> tuple[Tensor, ...]:
         """`fixed: [B, M, channels_in - varying]` -> its share of both convolutions, biases included."""
-        return self.block1.block["0"].fixed(fixed), self.res_conv.fixed(fixed)
+        convs: tuple[Any, Any] = self.block1.block["0"], self.res_conv
+        return tuple(conv.fixed(fixed) for conv in convs)
 
     def forward(self, x: Tensor, conditioning: Sequence[Tensor], time: Tensor) -> Tensor:  # type: ignore[override]
         hidden, shortcut = conditioning
@@ -206,9 +217,16 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     def __init__(self, channels: int, hidden: int) -> None:
         super().__init__()
-        self.net = nn.ModuleDict(
-            {"0": nn.ModuleDict({"proj": nn.Linear(channels, hidden)}), "2": nn.Linear(hidden, channels)}
-        )
+        self.net = nn.ModuleDict({"0": Projection(channels, hidden), "2": nn.Linear(hidden, channels)})
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.net["2"](F.gelu(self.net["0"]["proj"](x)))
+        return self.net["2"](F.gelu(self.net["0"](x)))
+
+
+class Projection(nn.Module):
+    def __init__(self, channels: int, hidden: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(channels, hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.proj(x)
