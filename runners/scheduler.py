@@ -324,7 +324,7 @@ class Scheduler:
                 logger.warning("an utterance reached its limit of %d tokens", utterance.max_tokens)
 
     def _leave(self, utterance: Utterance) -> None:
-        """Give the KV cache slot back; the last live utterance moves into it, as the cache does before the next step."""
+        """Give the slot back. The last live utterance moves into it here, and in the cache before the next step."""
         slot = utterance.slot
         if slot is None:
             return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -71,8 +72,8 @@ async def test_every_stream_starts_with_the_schedule_of_a_fresh_model() -> None:
 async def test_segments_are_spoken_in_order_as_one_stream() -> None:
     async with engine(2, greedy) as scheduler:
         whole = zero_shot_request(2, stream=False)
-        blocks, end = await speak(scheduler, SpeechRequest(**{**vars(whole), "segments": ("Hello world.", "a")}))
-        single, _ = await speak(scheduler, SpeechRequest(**{**vars(whole), "segments": ("Hello world.",)}))
+        blocks, end = await speak(scheduler, replace(whole, segments=("Hello world.", "a")))
+        single, _ = await speak(scheduler, replace(whole, segments=("Hello world.",)))
     assert len(blocks) == 2
     assert np.allclose(blocks[0], single[0], atol=1e-5)
     assert end["samples"] == sum(map(len, blocks))
@@ -212,19 +213,18 @@ async def test_more_requests_than_slots_all_finish() -> None:
 
 
 async def test_a_reader_that_does_not_read_pauses_only_itself() -> None:
-    text = " ".join(["Hello world, read this."] * 2)
-    async with engine(2, greedy, max_unread_seconds=1.0) as scheduler:
-        request = zero_shot_request(2, text)
-        slow = await scheduler.submit(SpeechRequest(**{**vars(request), "segments": (text,) * 4}))
-        blocks, _ = await speak(scheduler, zero_shot_request(2))
+    async with engine(2, greedy, max_unread_seconds=0.5) as scheduler:
+        request = zero_shot_request(2, "Hello world.")
+        slow = await scheduler.submit(replace(request, segments=request.segments * 3))
+        blocks, _ = await speak(scheduler, zero_shot_request(2, "a"))
         assert blocks
-        await until(lambda: slow.seconds_unread > 1.0)
-        await asyncio.sleep(0.2)
+        await until(lambda: slow.seconds_unread > 0.5)
+        await asyncio.sleep(0.5)
         paused_at = slow.samples_sent
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.5)
         assert slow.samples_sent == paused_at
         frames = [frame async for frame in slow.frames()]
-        assert frames[-1].json()["samples"] == 4 * 960 * 20 * slow.utterances[0].text_tokens
+        assert frames[-1].json()["samples"] == 960 * 20 * frames[-1].json()["text_tokens"] > paused_at
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,17 @@ def test_the_bento_speaks(bento: Path, tmp_path: Path) -> None:
 
 def test_the_bento_holds_what_it_runs_and_nothing_else(bento: Path) -> None:
     names = {path.relative_to(bento / "src").parts[0] for path in (bento / "src").rglob("*") if path.is_file()}
-    assert names <= {"service.py", "api", "audio", "models", "runners", "text", "README.md", "LICENSE", "bentofile.yaml"}
+    assert names <= {
+        "service.py",
+        "api",
+        "audio",
+        "models",
+        "runners",
+        "text",
+        "README.md",
+        "LICENSE",
+        "bentofile.yaml",
+    }
     assert (bento / "src" / "models" / "embedded" / "llm.pt").is_file()
     lock = (bento / "env" / "python" / "requirements.txt").read_text()
     assert "bentoml==" in lock
