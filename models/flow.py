@@ -39,7 +39,7 @@ class Flow(nn.Module):
         try:
             with torch.device("meta"):
                 flow: Flow = TokenEncoderFlow(config, state) if config.version == 2 else DiTFlow(config, state)
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             detail = f"no value for {error}" if isinstance(error, KeyError) else str(error)
             raise ModelError("model_config_invalid", f"{config.root}: flow section: {detail}") from error
         load_strict(flow, state, path, dtype=torch.float32)
@@ -109,7 +109,9 @@ class TokenEncoderFlow(Flow):
         super().__init__()
         flow = config.flow
         encoder, unet = flow["encoder"], flow["decoder"]["estimator"]
-        (channels,) = unet["channels"]  # more than one resolution is not causal upstream either
+        if len(unet["channels"]) != 1:
+            raise ValueError(f"channels {unet['channels']} of the estimator: only one resolution is causal")
+        channels = unet["channels"][0]
         estimator = UNetEstimator(
             channels_in=unet["in_channels"],
             channels_out=unet["out_channels"],

@@ -1,0 +1,73 @@
+"""The golden flow stages of both versions, time-major, and one run of our flow with its inner values observed."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from models.config import load_config
+from models.flow import Flow
+from tests.golden import golden
+
+TOLERANCE = 1e-5
+# What upstream was called with: (streaming, finalize).
+CASES = {"full": (False, True), "chunkmask": (True, True), "lookahead": (True, False)}
+TARGET_TOKENS = 60
+
+
+@functools.cache
+def tiny_flow(version: int) -> Flow:
+    return Flow.load(load_config(golden(version).dir))
+
+
+def array(version: int, name: str) -> Tensor:
+    return torch.from_numpy(golden(version).array(name))
+
+
+def frames(version: int, name: str) -> Tensor:
+    """A golden array `[B, 80, M]` as `[B, M, 80]`."""
+    return array(version, name).transpose(1, 2)
+
+
+def close(ours: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:
+    return ours.shape == expected.shape and bool((ours - expected).abs().max() <= tolerance)
+
+
+@dataclass
+class Run:
+    mel: Tensor | None = None
+    mu: Tensor | None = None
+    steps: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # estimator input x and output, 10 times
+
+
+def prompt(version: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Tokens `[P]`, mel `[M, 80]` and x-vector `[192]` of the golden zero-shot prompt."""
+    names = ("zs.flow_prompt_speech_token", "zs.prompt_speech_feat", "zs.flow_embedding")
+    tokens, mel, embedding = (array(version, name)[0] for name in names)
+    return tokens, mel, embedding
+
+
+def target(version: int) -> Tensor:
+    return array(version, "flow.token")[0, :TARGET_TOKENS]
+
+
+@functools.cache
+def run(version: int, case: str) -> Run:
+    """Our flow on the golden input of a case."""
+    flow, (streaming, finalize) = tiny_flow(version), CASES[case]
+    result = Run()
+    observe = flow.decoder.estimator.register_forward_hook(
+        lambda module, inputs, output: result.steps.append((inputs[0], output))
+    )
+    try:
+        tokens, mel, embedding = prompt(version)
+        result.mel = flow.inference(target(version), tokens, mel, embedding, streaming=streaming, finalize=finalize)
+    finally:
+        observe.remove()
+    every = torch.cat((tokens, target(version))).long()[None]
+    with torch.inference_mode():
+        result.mu = flow.encode(every, streaming=streaming, finalize=finalize)
+    return result
