@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import bentoml
 
@@ -33,7 +33,7 @@ class Runners:
     async def encode(self, samples: bytes, sample_rate: int) -> Conditioning:
         return await _instance().encode(samples, sample_rate)
 
-    def stream(self, request: SpeechRequest) -> AsyncIterator[Frame]:
+    def stream(self, request: SpeechRequest) -> AsyncGenerator[Frame, None]:
         return _instance().engine_client.stream(request)
 
 
@@ -58,7 +58,7 @@ class CosyVoice:
 
     @bentoml.on_startup
     async def start(self) -> None:
-        url = SpeechEngine.url
+        url = SpeechEngine.url  # type: ignore[attr-defined]  # the decorator made it a bentoml.Service
         if url is None:
             raise SystemExit("cosyserve: error: run with `bentoml serve`, without --development")
         self.engine_client = EngineClient(url)

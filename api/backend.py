@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Protocol
 
 from models.conditioning import Conditioning
@@ -14,7 +14,9 @@ from text.frontend import TextFrontend
 class Backend(Protocol):
     """The service behind the API."""
 
-    frontend: TextFrontend
+    @property
+    def frontend(self) -> TextFrontend:
+        """The text front end of the loaded model."""
 
     async def describe(self) -> ModelInfo:
         """The loaded model. Raises RequestError `loading` (503) before it is."""
@@ -22,5 +24,5 @@ class Backend(Protocol):
     async def encode(self, samples: bytes, sample_rate: int) -> Conditioning:
         """A voice from float32 mono samples. Raises RequestError."""
 
-    def stream(self, request: SpeechRequest) -> AsyncIterator[Frame]:
+    def stream(self, request: SpeechRequest) -> AsyncGenerator[Frame, None]:
         """AUDIO frames and an END frame. Raises RequestError; closing it cancels the request."""

@@ -32,4 +32,3 @@ class ReferenceVoices:
         while len(self._known) > self._capacity:
             self._known.popitem(last=False)
         return voice
-

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 import numpy as np
@@ -158,8 +158,8 @@ async def _streamed(
 
 
 async def _recorded(
-    content: AsyncIterator[bytes], frames: AsyncIterator[Frame], recording: Recording
-) -> AsyncIterator[bytes]:
+    content: AsyncGenerator[bytes, None], frames: AsyncGenerator[Frame, None], recording: Recording
+) -> AsyncGenerator[bytes, None]:
     """`content`, with its outcome recorded and the engine's stream closed however it ends."""
     try:
         async with aclosing(content):
@@ -177,8 +177,8 @@ async def _recorded(
 
 
 async def _audio(
-    first: Frame, frames: AsyncIterator[Frame], encoder: Encoder, recording: Recording
-) -> AsyncIterator[bytes]:
+    first: Frame, frames: AsyncGenerator[Frame, None], encoder: Encoder, recording: Recording
+) -> AsyncGenerator[bytes, None]:
     """The container's bytes. A failure breaks the chunked body off: it never looks like a finished file."""
     yield encoder.begin()
     async for samples in _samples(first, frames, recording):
@@ -187,8 +187,8 @@ async def _audio(
 
 
 async def _events(
-    first: Frame, frames: AsyncIterator[Frame], encoder: Encoder, recording: Recording
-) -> AsyncIterator[bytes]:
+    first: Frame, frames: AsyncGenerator[Frame, None], encoder: Encoder, recording: Recording
+) -> AsyncGenerator[bytes, None]:
     """OpenAI's `speech.audio.delta` events, then `speech.audio.done`, or `speech.audio.error`."""
 
     def event(kind: str, **fields) -> bytes:
@@ -218,8 +218,8 @@ async def _events(
 
 
 async def _samples(
-    first: Frame, frames: AsyncIterator[Frame], recording: Recording, end: list[Frame] | None = None
-) -> AsyncIterator[np.ndarray]:
+    first: Frame, frames: AsyncGenerator[Frame, None], recording: Recording, end: list[Frame] | None = None
+) -> AsyncGenerator[np.ndarray, None]:
     """`[L]` float32 blocks; the END frame goes into `end`."""
     frame: Frame | None = first
     while frame is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from urllib.parse import urlsplit
 
@@ -32,7 +32,7 @@ class EngineClient:
     async def close(self) -> None:
         await self._session.close()
 
-    async def stream(self, request: SpeechRequest) -> AsyncIterator[Frame]:
+    async def stream(self, request: SpeechRequest) -> AsyncGenerator[Frame, None]:
         """AUDIO frames, then END. Raises RequestError for an ERROR frame and for a stream that breaks off.
 
         Closing the iterator cancels the request in the engine.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -45,7 +45,7 @@ class Frame:
         return cls(kind, json.dumps(fields, ensure_ascii=False).encode())
 
 
-async def read_frames(chunks: AsyncIterator[bytes]) -> AsyncIterator[Frame]:
+async def read_frames(chunks: AsyncIterator[bytes]) -> AsyncGenerator[Frame, None]:
     """Frames from a byte stream cut anywhere. Ends after END or ERROR; raises FrameError when neither comes."""
     buffer = bytearray()
     async for chunk in chunks:

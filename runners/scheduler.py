@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 import torch
 from prometheus_client import Gauge
@@ -31,6 +32,9 @@ WARM_UP_TOKENS = 60  # enough for a first hop, a later one is the same code
 
 REQUESTS = Gauge("cosyserve_engine_requests", "Requests inside the engine.", multiprocess_mode="livesum")
 LIVE = Gauge("cosyserve_engine_live_utterances", "Utterances decoded together.", multiprocess_mode="livesum")
+
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -229,10 +233,13 @@ class Scheduler:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def _prefill(self, utterance: Utterance) -> Step:
+        lm_input = utterance.lm_input
+        assert lm_input is not None
+
         def compute() -> int:
             slot = self._cache.add()
             try:
-                logp = self.model.lm.extend(self._cache, slot, utterance.lm_input)
+                logp = self.model.lm.extend(self._cache, slot, lm_input)
                 return self._sample(utterance, logp)
             except Exception:
                 self._cache.remove(slot)
@@ -355,7 +362,7 @@ class Scheduler:
         return utterance.stream
 
 
-def _attempt(function: Callable, *arguments) -> object:
+def _attempt(function: Callable[..., Result], *arguments) -> Result | Exception:
     """The result, or the exception as a value: one utterance's failure leaves its neighbours alone."""
     try:
         return function(*arguments)

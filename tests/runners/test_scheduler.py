@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -100,10 +101,7 @@ async def test_a_request_cancelled_before_its_first_step_never_runs() -> None:
         assert scheduler.steps == 0
 
 
-Fault = Callable[[object, pytest.MonkeyPatch, Callable[[], bool]], None]
-
-
-def _failing(owner: object, name: str, monkeypatch: pytest.MonkeyPatch, when: Callable[[object], bool]) -> None:
+def _failing(owner: object, name: str, monkeypatch: pytest.MonkeyPatch, when: Callable[[tuple], bool]) -> None:
     """`owner.name` raises MemoryError on the calls for which `when(first argument)` is true."""
     original = getattr(owner, name)
 
@@ -150,13 +148,8 @@ async def test_a_fault_ends_one_request_alone(version: int, stage: str, monkeypa
             _failing(model.token2wav, "final", monkeypatch, lambda a: a[0] is utterance.stream)
         else:
             hop = int(stage.split()[-1])
-            calls: list[int] = []
-            _failing(
-                model.token2wav,
-                "hop",
-                monkeypatch,
-                lambda a: a[0] is utterance.stream and (calls.append(1) or len(calls) == hop),  # type: ignore[func-returns-value]
-            )
+            calls = itertools.count(1)
+            _failing(model.token2wav, "hop", monkeypatch, lambda a: a[0] is utterance.stream and next(calls) == hop)
 
         async def read(job):
             return [frame async for frame in job.frames()]
