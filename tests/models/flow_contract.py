@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ class FlowContract:
     @pytest.mark.parametrize("kind", ["full", "stream"])
     def test_the_estimator_alone(self, kind: str) -> None:
         flow, version = tiny_flow(self.version), self.version
-        estimator = flow.decoder.estimator
+        estimator: Any = flow.decoder.estimator
         x = frames(version, "est.x")
         with torch.inference_mode():
             fixed = estimator.condition(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -36,11 +36,11 @@ def close(ours: Tensor, expected: Tensor, tolerance: float = TOLERANCE) -> bool:
     return ours.shape == expected.shape and bool((ours - expected).abs().max() <= tolerance)
 
 
-@dataclass
+@dataclass(frozen=True)
 class Run:
-    mel: Tensor | None = None
-    mu: Tensor | None = None
-    steps: list[tuple[Tensor, Tensor]] = field(default_factory=list)  # estimator input x and output, 10 times
+    mel: Tensor
+    mu: Tensor
+    steps: list[tuple[Tensor, Tensor]]  # estimator input x and output, 10 times
 
 
 def prompt(version: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -58,16 +58,15 @@ def target(version: int) -> Tensor:
 def run(version: int, case: str) -> Run:
     """Our flow on the golden input of a case."""
     flow, (streaming, finalize) = tiny_flow(version), CASES[case]
-    result = Run()
+    steps: list[tuple[Tensor, Tensor]] = []
     observe = flow.decoder.estimator.register_forward_hook(
-        lambda module, inputs, output: result.steps.append((inputs[0], output))
+        lambda module, inputs, output: steps.append((inputs[0], output))
     )
+    tokens, mel, embedding = prompt(version)
     try:
-        tokens, mel, embedding = prompt(version)
-        result.mel = flow.inference(target(version), tokens, mel, embedding, streaming=streaming, finalize=finalize)
+        ours = flow.inference(target(version), tokens, mel, embedding, streaming=streaming, finalize=finalize)
     finally:
         observe.remove()
     every = torch.cat((tokens, target(version))).long()[None]
     with torch.inference_mode():
-        result.mu = flow.encode(every, streaming=streaming, finalize=finalize)
-    return result
+        return Run(ours, flow.encode(every, streaming=streaming, finalize=finalize), steps)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -101,7 +103,7 @@ def test_v3_noise_starts_like_the_golden_noise_however_it_is_drawn() -> None:
     assert torch.equal(torch.cat(pieces), array(3, "hift.sine_noise_first")[0])
 
 
-GENUINE = (
+GENUINE: tuple[Mapping[str, Any], Mapping[str, Any], str] = (
     {"output_size": 80, "vocab_size": 6561, "input_size": 80, "spk_embed_dim": 192},
     {"nb_harmonics": 8, "f0_predictor": {"in_channels": 80, "cond_channels": 512}},
     # Of the noise that the genuine model's classes draw.
@@ -125,6 +127,7 @@ def test_v3_noise_is_the_whole_of_upstreams(size: str) -> None:
 def test_v3_noise_is_kept_as_it_grows_and_bounded() -> None:
     source = tiny_vocoder(3).m_source
     fixed = source.fixed_noise
+    assert fixed is not None
     weight = source.l_linear.weight
     with torch.inference_mode():
         short = fixed.merged(1_000, weight).clone()

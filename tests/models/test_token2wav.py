@@ -67,7 +67,7 @@ def golden_rng(call: int) -> torch.Generator:
 
 def stream(
     token2wav: Token2Wav, voice: VoicePrompt, tokens: list[int], speed: float = 1.0
-) -> tuple[list[Tensor], list[list[object]]]:
+) -> tuple[list[Tensor], list[list[int]]]:
     """The pieces, and upstream's record of the calls: (tokens, offset, streaming, finalize)."""
     state = token2wav.new_stream(voice, speed=speed, rng=golden_rng)
     pieces, calls = [], []
@@ -84,7 +84,6 @@ def stream(
 def test_the_waveform_is_upstreams(version: int, case: str) -> None:
     gold, token2wav, tokens = golden(version), tiny(version), tokens_of(version, case)
     expected = torch.from_numpy(gold.array(f"e2e.{case}.wav")[0])
-    calls: list[list[object]]
     if case.endswith("stream"):
         pieces, calls = stream(token2wav, prompt(version, case), tokens)
     else:
