@@ -54,8 +54,8 @@ class VoiceFolderConfig:
     languages: tuple[str, ...] = ()
     default_voice: str | None = None
     max_words: int | None = None  # longest utterance the voice was trained on
-    trim_leading_silence: bool = False  # speech tokens of silence before the first sound are not synthesised
-    leading_silence_tokens: tuple[int, ...] = ()
+    silence_tokens: tuple[int, ...] = ()  # speech tokens of silence; those before a request's first sound go, but
+    leading_silence_kept: int = 0  # the last so many, from which the flow starts the sound
     instructions: bool = True  # the model follows natural-language instructions
 
 

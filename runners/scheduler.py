@@ -120,19 +120,19 @@ class Scheduler:
         return self._admit(request, resolve(request, self.model, upstream_compat=self.settings.upstream_compat))
 
     def _admit(self, request: SpeechRequest, plan: Plan) -> Job:
-        job = Job(request, plan.prompt, self.model.config.sample_rate)
+        job = Job(request, plan, self.model.config.sample_rate)
         job.on_read = self._wake.set
         lm, config = self.model.lm, self.model.config
-        silence = frozenset(config.folder.leading_silence_tokens if config.folder.trim_leading_silence else ())
         for index, segment in enumerate(plan.segments):
             min_tokens, max_tokens = lm.length_limits(segment.counted)
             utterance = job.add_utterance(
-                lm.build_input(segment.text_ids, plan.lm_prompt_tokens) if segment.text_ids else None,
+                text_ids=segment.text_ids,
                 text_tokens=segment.counted,
                 min_tokens=min_tokens,
                 max_tokens=max_tokens,
                 silent_filter=SilentFilter.of_version(config.version),
-                leading_silence=silence if index == 0 else frozenset(),
+                silence=frozenset(config.folder.silence_tokens if index == 0 else ()),
+                silence_kept=config.folder.leading_silence_kept,
             )
             if segment.speech_tokens:
                 utterance.tokens = list(segment.speech_tokens)
@@ -233,13 +233,12 @@ class Scheduler:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def _prefill(self, utterance: Utterance) -> Step:
-        lm_input = utterance.lm_input
-        assert lm_input is not None
-
         def compute() -> int:
+            lm = self.model.lm
             slot = self._cache.add()
             try:
-                logp = self.model.lm.extend(self._cache, slot, lm_input)
+                lm_input = lm.build_input(utterance.text_ids, utterance.job.lm_prompt_tokens)
+                logp = lm.extend(self._cache, slot, lm_input)
                 return self._sample(utterance, logp)
             except Exception:
                 self._cache.remove(slot)
@@ -247,7 +246,6 @@ class Scheduler:
 
         def apply(token: int) -> None:
             utterance.slot = len(self.live)
-            utterance.lm_input = None
             self.live.append(utterance)
             self._accept(utterance, token)
 

@@ -11,8 +11,9 @@ import numpy as np
 import torch
 
 from models.sampling import SilentFilter
-from models.token2wav import StreamState, VoicePrompt
+from models.token2wav import StreamState
 from runners.frames import Frame, FrameKind
+from runners.modes import Plan
 from runners.request import RequestError, SpeechRequest
 
 # The stages that draw random numbers, as coordinates of a request's seed: each has a stream of its own, so that no
@@ -32,16 +33,18 @@ class Utterance:
 
     job: Job
     index: int
-    lm_input: torch.Tensor | None  # [n, D] embeddings; None when tokens are given (voice conversion)
-    text_tokens: int
+    text_ids: tuple[int, ...]  # prompt text and text; empty when the speech tokens are given (voice conversion)
+    text_tokens: int  # those of the text alone
     min_tokens: int
     max_tokens: int
     generator: torch.Generator
     silent_filter: SilentFilter
-    leading_silence: frozenset[int] = frozenset()
+    silence: frozenset[int] = frozenset()  # tokens that are cut before the first sound, all but the last few
+    silence_kept: int = 0
     history: list[int] = field(default_factory=list)  # every decoded speech token: what the language model sees
     tokens: list[int] = field(default_factory=list)  # those that are synthesised
     slot: int | None = None  # row of the KV cache while the utterance is live
+    sounded: bool = False
     decoded: bool = False
     truncated: bool = False  # the token limit ended it, not the model
     stream: StreamState | None = None
@@ -50,10 +53,12 @@ class Utterance:
     def accept(self, token: int) -> None:
         """Take one sampled speech token (not a stop token)."""
         self.history.append(token)
-        if self.leading_silence and not self.tokens and token in self.leading_silence:
-            return
         if self.silent_filter.keep(token):
             self.tokens.append(token)
+        if not self.sounded:
+            self.sounded = token not in self.silence
+            if not self.sounded:
+                del self.tokens[: len(self.tokens) - self.silence_kept]
         if len(self.history) >= self.max_tokens:
             self.decoded = self.truncated = True
 
@@ -65,9 +70,10 @@ class Utterance:
 class Job:
     """A request inside the engine. Read its frames with `frames()`; the scheduler is the only one that changes it."""
 
-    def __init__(self, request: SpeechRequest, prompt: VoicePrompt, sample_rate: int) -> None:
+    def __init__(self, request: SpeechRequest, plan: Plan, sample_rate: int) -> None:
         self.request = request
-        self.prompt = prompt
+        self.prompt = plan.prompt
+        self.lm_prompt_tokens = plan.lm_prompt_tokens
         self.sample_rate = sample_rate
         self.utterances: list[Utterance] = []
         self.decoding = 0  # index of the utterance the language model works on
@@ -81,10 +87,10 @@ class Job:
         self._output: asyncio.Queue[Frame] = asyncio.Queue()
         self.on_read: Callable[[], None] = lambda: None
 
-    def add_utterance(self, lm_input: torch.Tensor | None, **fields) -> Utterance:
+    def add_utterance(self, **fields) -> Utterance:
         index = len(self.utterances)
         generator = request_generator(self.request.seed, _SAMPLING, index)
-        utterance = Utterance(self, index, lm_input, generator=generator, **fields)
+        utterance = Utterance(self, index, generator=generator, **fields)
         self.utterances.append(utterance)
         return utterance
 
