@@ -2,8 +2,7 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$p -c 'import ensurepip, sys, venv; sys.exit(not (3, 10) <= sys.version_info < (3, 14))' 2>/dev/null \
 	&& echo $$p && break; done)
-# The release that is tested. Where the default build of your platform is the CUDA one and you want the small one, name
-# it: TORCH='torch==2.13.0+cpu' with PIP_EXTRA_INDEX_URL set to PyTorch's CPU wheel index.
+# The release that is tested. With PIP_EXTRA_INDEX_URL set to PyTorch's index of CPU wheels, pip takes the CPU build.
 TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
