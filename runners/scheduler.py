@@ -238,7 +238,7 @@ class Scheduler:
             slot = self._cache.add()
             try:
                 lm_input = lm.build_input(utterance.text_ids, utterance.job.lm_prompt_tokens)
-                logp = lm.extend(self._cache, slot, lm_input)
+                logp = lm.extend(self._cache, slot, lm_input).cpu()  # sampling draws from CPU generators
                 return self._sample(utterance, logp)
             except Exception:
                 self._cache.remove(slot)
@@ -256,7 +256,7 @@ class Scheduler:
 
         def compute() -> list[int | Exception]:
             last = torch.tensor([utterance.history[-1] for utterance in utterances])
-            logp = self.model.lm.decode(self._cache, last)
+            logp = self.model.lm.decode(self._cache, last).cpu()
             return [_attempt(self._sample, utterance, row) for utterance, row in zip(utterances, logp, strict=True)]
 
         def apply(tokens: list[int | Exception]) -> None:
