@@ -5,14 +5,19 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 
+import aiohttp
 import bentoml
+from bentoml.exceptions import BentoMLException
 
 from api.app import create_app
 from models.conditioning import Conditioning
 from models.config import load_config, model_dir
+from models.errors import ModelError
 from models.tokenizer import Tokenizer
 from runners.engine_client import EngineClient
+from runners.fatal import die
 from runners.frames import Frame
 from runners.prompt_encoder import PromptEncoder
 from runners.request import ModelInfo, RequestError, SpeechRequest
@@ -34,7 +39,18 @@ class Runners:
         return await _instance().encode(samples, sample_rate)
 
     def stream(self, request: SpeechRequest) -> AsyncGenerator[Frame, None]:
-        return _instance().engine_client.stream(request)
+        client = _instance().engine_client
+        assert client is not None, "requests come after start-up"
+        return client.stream(request)
+
+
+@asynccontextmanager
+async def _runner(name: str) -> AsyncGenerator[None, None]:
+    """A unary call to a runner: whatever its process or the way to it fails with is one error, to be tried again."""
+    try:
+        yield
+    except (BentoMLException, aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+        raise RequestError("engine_unavailable", f"The {name} is not available. Try again shortly.", 503) from error
 
 
 def _instance() -> CosyVoice:
@@ -50,9 +66,12 @@ class CosyVoice:
     engine = bentoml.depends(SpeechEngine)
 
     def __init__(self) -> None:
-        config = load_config(model_dir())
-        self.frontend = TextFrontend.for_model(config, Tokenizer.load(config.root, config.version))
-        self.engine_client: EngineClient
+        try:
+            config = load_config(model_dir())
+            self.frontend = TextFrontend.for_model(config, Tokenizer.load(config.root, config.version))
+        except ModelError as error:
+            die(error.message)
+        self.engine_client: EngineClient | None = None
         self._info: ModelInfo | None = None
         self._draining = False
 
@@ -60,7 +79,7 @@ class CosyVoice:
     async def start(self) -> None:
         url = SpeechEngine.url  # type: ignore[attr-defined]  # the decorator made it a bentoml.Service
         if url is None:
-            raise SystemExit("cosyserve: error: run with `bentoml serve`, without --development")
+            die("run with `bentoml serve`, without --development: the runners need processes of their own")
         self.engine_client = EngineClient(url)
         await asyncio.to_thread(self.frontend.warm_up)
         self._unready_from_sigterm()
@@ -78,7 +97,8 @@ class CosyVoice:
 
     @bentoml.on_shutdown
     async def stop(self) -> None:
-        await self.engine_client.close()
+        if self.engine_client is not None:
+            await self.engine_client.close()
 
     async def __is_ready__(self) -> bool:
         return not self._draining
@@ -86,7 +106,8 @@ class CosyVoice:
     async def describe(self) -> ModelInfo:
         """The loaded model; raises RequestError `loading`."""
         if self._info is None:
-            values = await self.engine.describe()
+            async with _runner("engine"):
+                values = await self.engine.describe()
             if not values:
                 raise RequestError("loading", "The model is still loading. Try again shortly.", 503)
             self._info = ModelInfo.from_dict(values)
@@ -94,7 +115,8 @@ class CosyVoice:
 
     async def encode(self, samples: bytes, sample_rate: int) -> Conditioning:
         """A voice from float32 mono samples; raises RequestError."""
-        (result,) = await self.encoder.to_async.encode([{"samples": samples, "sample_rate": sample_rate}])
+        async with _runner("prompt encoder"):
+            (result,) = await self.encoder.to_async.encode([{"samples": samples, "sample_rate": sample_rate}])
         if "error" in result:
             raise RequestError(**result["error"])
         return Conditioning.from_bytes(result["conditioning"])

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Response
 from starlette.datastructures import MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import errors, listing, speech
 from api.backend import Backend
+from api.connection import CLIENT_CLOSED_REQUEST
 from api.references import ReferenceVoices
+
+logger = logging.getLogger("cosyserve.api")
 
 MAX_REQUEST_ID = 128
 
 
 def create_app(backend: Backend) -> FastAPI:
-    """The API over `backend`."""
+    """The API over `backend`. A FastAPI instance, as BentoML looks at its routes to merge them with its own."""
     # BentoML serves the merged OpenAPI document and its page; a second pair would shadow them.
     app = FastAPI(title="CosyServe", docs_url=None, redoc_url=None, openapi_url=None)
     errors.install(app)
@@ -32,7 +37,7 @@ def create_app(backend: Backend) -> FastAPI:
 
 
 class RequestId:
-    """Gives every response the client's `X-Request-Id`, or one of its own."""
+    """Gives every response the client's `X-Request-Id` or its own, and errors that nobody expected a response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -45,9 +50,21 @@ class RequestId:
         usable = 0 < len(given) <= MAX_REQUEST_ID and given.isascii() and given.isprintable()
         request_id = given if usable else uuid.uuid4().hex
 
+        begun = False
+
         async def send_with_id(message: Message) -> None:
+            nonlocal begun
             if message["type"] == "http.response.start":
+                begun = True
                 MutableHeaders(scope=message)["X-Request-Id"] = request_id
             await send(message)
 
-        await self._app(scope, receive, send_with_id)
+        try:
+            await self._app(scope, receive, send_with_id)
+        except ClientDisconnect:  # in the middle of its upload
+            await Response(status_code=CLIENT_CLOSED_REQUEST)(scope, receive, send_with_id)
+        except Exception as error:
+            logger.error("a request failed", exc_info=error)
+            if begun:  # the broken body tells the client
+                raise
+            await errors.as_api_error(error).response()(scope, receive, send_with_id)

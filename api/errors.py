@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -11,8 +9,6 @@ from starlette.exceptions import HTTPException
 from audio.errors import AudioError
 from runners.request import RequestError
 from text.errors import TextError
-
-logger = logging.getLogger("cosyserve.api")
 
 RETRY_AFTER_SECONDS = "1"
 
@@ -48,7 +44,6 @@ def as_api_error(error: Exception) -> ApiError:
         if error.code == "nonfinite_audio":
             return ApiError(500, error.code, error.message)
         return ApiError(400, error.code, error.message, "ref_audio")
-    logger.error("an unexpected error", exc_info=error)
     return ApiError(500, "internal_error", "Something went wrong inside the server.")
 
 
@@ -63,6 +58,6 @@ def install(app: FastAPI) -> None:
         codes = {404: "not_found", 405: "method_not_allowed"}
         return ApiError(error.status_code, codes.get(error.status_code, "http_error"), str(error.detail)).response()
 
-    for kind in (ApiError, RequestError, TextError, AudioError, Exception):
+    for kind in (ApiError, RequestError, TextError, AudioError):
         app.add_exception_handler(kind, known)
     app.add_exception_handler(HTTPException, http)

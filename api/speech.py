@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import logging
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from urllib.parse import quote
 
 import numpy as np
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from api.backend import Backend
 from api.connection import run_while_connected
@@ -23,6 +26,9 @@ from audio.encode import FORMATS, Encoder, encode_whole, make_encoder
 from runners.frames import Frame, FrameKind
 from runners.request import ModelInfo, SpeechRequest
 from text.clean import clean
+from text.errors import TextError
+
+logger = logging.getLogger("cosyserve.api")
 
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
 # A name for the `voice` field that SDKs insist on, when ref_audio brings the voice.
@@ -80,6 +86,8 @@ def _check(body: SpeechBody, info: ModelInfo) -> None:
         raise ApiError(400, "invalid_value", message, "speed")
     if body.seed is not None and not 0 <= body.seed <= MAX_SEED:
         raise ApiError(400, "invalid_value", f"seed must be from 0 to {MAX_SEED}.", "seed")
+    if body.ref_text is not None and body.instructions is not None:
+        raise ApiError(400, "invalid_value", "instructions take no transcript: leave ref_text out.", "ref_text")
     if body.ref_text is not None and body.ref_audio is None:
         raise ApiError(400, "invalid_value", "ref_text is the transcript of ref_audio, which is missing.", "ref_text")
     if body.ref_audio is not None and body.voice not in (None, "", INLINE_VOICE):
@@ -95,42 +103,58 @@ def _check(body: SpeechBody, info: ModelInfo) -> None:
 
 async def _request(backend: Backend, references: ReferenceVoices, body: SpeechBody, info: ModelInfo) -> SpeechRequest:
     segments = await asyncio.to_thread(backend.frontend.segments, body.input)
-    instructions = clean(body.instructions) if body.instructions else None
+    instructions = None
+    if body.instructions is not None:
+        instructions = clean(body.instructions)
+        if not instructions:
+            raise ApiError(400, "invalid_value", "instructions say nothing.", "instructions")
     voice, conditioning, transcript = body.voice or info.default_voice, None, None
     if body.ref_audio is not None:
         voice = None
         conditioning = await references.conditioning(body.ref_audio)
-        if body.ref_text and body.ref_text.strip():
-            transcript = await asyncio.to_thread(backend.frontend.prompt_text, body.ref_text)
+        transcript = await _transcript(backend, body.ref_text) if body.ref_text is not None else None
     return SpeechRequest(
         segments=tuple(segment.tokens_text for segment in segments),
         voice=voice,
         conditioning=conditioning,
         prompt_text=transcript,
-        instructions=instructions or None,
+        instructions=instructions,
         stream=body.stream,
         speed=body.speed,
         seed=body.seed if body.seed is not None else secrets.randbelow(2**32),
     )
 
 
+async def _transcript(backend: Backend, text: str) -> str:
+    try:
+        transcript = await asyncio.to_thread(backend.frontend.prompt_text, text)
+    except TextError as error:
+        raise ApiError(400, error.code, error.message, "ref_text") from error
+    if not transcript:
+        raise ApiError(400, "invalid_value", "ref_text has no words; leave it out to clone without one.", "ref_text")
+    return transcript
+
+
 def _headers(info: ModelInfo, speech: SpeechRequest) -> dict[str, str]:
-    return {"X-Model-Id": info.name, "X-Seed": str(speech.seed), "X-Sample-Rate": str(info.sample_rate)}
+    return {"X-Model-Id": quote(info.name), "X-Seed": str(speech.seed), "X-Sample-Rate": str(info.sample_rate)}
 
 
 async def _buffered(
     backend: Backend, speech: SpeechRequest, body: SpeechBody, info: ModelInfo, recording: Recording
 ) -> Response:
-    pieces = []
+    pieces, summary = [], {}
     async with aclosing(backend.stream(speech)) as frames:
         async for frame in frames:
             if frame.kind is FrameKind.AUDIO:
                 recording.audio(len(frame.payload) // 4)
                 pieces.append(np.frombuffer(frame.payload, np.float32))
+            else:
+                summary = frame.json()
     samples = np.concatenate(pieces)
-    content = encode_whole(body.response_format, samples, info.sample_rate)
+    content = await asyncio.to_thread(encode_whole, body.response_format, samples, info.sample_rate)
     recording.finished("ok")
     headers = _headers(info, speech)
+    headers["X-Finish-Reason"] = summary["finish_reason"]
     headers["X-Audio-Duration-Ms"] = str(round(1000 * len(samples) / info.sample_rate))
     return Response(
         content, media_type=make_encoder(body.response_format, info.sample_rate).content_type, headers=headers
@@ -150,30 +174,34 @@ async def _streamed(
     encoder = make_encoder(body.response_format, info.sample_rate)
     form = _events if body.stream_format == "sse" else _audio
     content_type = "text/event-stream" if body.stream_format == "sse" else encoder.content_type
-    return StreamingResponse(
-        _recorded(form(first, frames, encoder, recording), frames, recording),
+    return _EngineStream(
+        form(first, frames, encoder, recording),
+        frames,
+        recording,
         media_type=content_type,
         headers={**_headers(info, speech), "Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-async def _recorded(
-    content: AsyncGenerator[bytes, None], frames: AsyncGenerator[Frame, None], recording: Recording
-) -> AsyncGenerator[bytes, None]:
-    """`content`, with its outcome recorded and the engine's stream closed however it ends."""
-    try:
-        async with aclosing(content):
-            async for chunk in content:
-                yield chunk
-        recording.finished("ok")
-    except (asyncio.CancelledError, GeneratorExit):
-        recording.finished("cancelled")
-        raise
-    except Exception as error:
-        recording.finished(as_api_error(error).code)
-        raise
-    finally:
-        await frames.aclose()
+class _EngineStream(StreamingResponse):
+    """A response that closes the engine's stream however it ends, also when the client left before the first byte."""
+
+    def __init__(
+        self, content: AsyncGenerator[bytes, None], frames: AsyncGenerator[Frame, None], recording: Recording, **options
+    ) -> None:
+        super().__init__(content, **options)
+        self._content, self._frames, self._recording = content, frames, recording
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        except Exception as error:
+            self._recording.finished(as_api_error(error).code)
+            raise
+        finally:
+            self._recording.finished("cancelled")  # unless the content has said how it ended
+            await self._content.aclose()
+            await self._frames.aclose()
 
 
 async def _audio(
@@ -184,6 +212,7 @@ async def _audio(
     async for samples in _samples(first, frames, recording):
         yield encoder.feed(samples)
     yield encoder.end()
+    recording.finished("ok")
 
 
 async def _events(
@@ -208,6 +237,7 @@ async def _events(
             yield delta(rest)
     except Exception as error:
         problem = as_api_error(error)
+        logger.warning("a stream ended with %s", problem.code, exc_info=error)
         recording.finished(problem.code)
         yield event("speech.audio.error", **problem.body())
         return
@@ -215,6 +245,7 @@ async def _events(
     usage = {"input_tokens": summary["text_tokens"], "output_tokens": summary["speech_tokens"]}
     usage["total_tokens"] = sum(usage.values())
     yield event("speech.audio.done", usage=usage, finish_reason=summary["finish_reason"])
+    recording.finished("ok")
 
 
 async def _samples(

@@ -2,39 +2,32 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import sys
 import time
 import wave
 from pathlib import Path
 
-from launch.progress import ProgressLine
-from launch.server import ROOT, LaunchError, Server, check, free_port
+from launch.server import ROOT, LaunchError, Server, address, check, free_port
+from launch.terminal import ProgressLine, run
 
 TEXT = "Hello! This voice was made on your own machine, one sound at a time."
-WAV_HEADER_BYTES = 44
+# A model without a voice of its own (the genuine ones) clones this one: the embedded voice, saying the transcript.
+REFERENCE = Path(__file__).parent / "reference.flac"
+REFERENCE_TEXT = "Good morning! The sun is shining, and the train leaves in ten minutes."
 
 
-def main() -> int:
+def demo(progress: ProgressLine) -> None:
     text = os.environ.get("TEXT") or TEXT
     voice = os.environ.get("VOICE") or None
-    port = int(os.environ.get("PORT") or free_port())
-    progress = ProgressLine()
-    try:
-        check("127.0.0.1", port)
-        with Server(port) as server:
-            server.wait_ready(progress=lambda elapsed: progress.show("starting the service", f"{elapsed:.0f} s"))
-            progress.clear()
-            report = speak(server.url, text, voice, ROOT / "out" / "demo.wav", progress)
-    except LaunchError as error:
+    host, port = address(free_port())
+    check(host, port)
+    with Server(port, host) as server:
+        server.wait_ready(progress=progress.starting)
         progress.clear()
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        progress.clear()
-        return 130
+        report = speak(server.url, text, voice, ROOT / "out" / "demo.wav", progress)
     print(report)
-    return 0
 
 
 def speak(url: str, text: str, voice: str | None, path: Path, progress: ProgressLine) -> str:
@@ -46,17 +39,20 @@ def speak(url: str, text: str, voice: str | None, path: Path, progress: Progress
         listing = client.get("/audio/voices", cast_to=dict)
         names = [entry["id"] for entry in listing["voices"]]
         default = next((entry["id"] for entry in listing["voices"] if entry["default"]), None)
-        if voice is None and default is None:
-            raise LaunchError("This model ships without a voice; see README.md, 'Cloning a voice'.")
         if voice is not None and voice not in names:
             raise LaunchError(f"There is no voice {voice!r}; VOICE= may be one of: {', '.join(names) or 'none'}.")
         model = client.models.list().data[0].id
+        clone = {} if voice or default else _reference()
         began = time.perf_counter()
         first: float | None = None
         rate = 24_000
         pcm = bytearray()
         with client.audio.speech.with_streaming_response.create(
-            model=model, voice=voice or str(default), input=text, response_format="pcm"
+            model=model,
+            voice=voice or default or "inline",
+            input=text,
+            response_format="pcm",
+            extra_body=clone,
         ) as response:
             rate = int(response.headers["X-Sample-Rate"])
             for chunk in response.iter_bytes():
@@ -83,7 +79,7 @@ def speak(url: str, text: str, voice: str | None, path: Path, progress: Progress
     seconds = len(pcm) / 2 / rate
     return (
         f"text                 {text}\n"
-        f"voice, model         {voice or default}, {model}\n"
+        f"voice, model         {voice or default or 'cloned from ' + REFERENCE.name}, {model}\n"
         f"time to first audio  {1000 * (first or elapsed):.0f} ms\n"
         f"duration             {seconds:.2f} s\n"
         f"real-time factor     {elapsed / seconds:.3f}\n"
@@ -91,5 +87,10 @@ def speak(url: str, text: str, voice: str | None, path: Path, progress: Progress
     )
 
 
+def _reference() -> dict[str, str]:
+    data = base64.b64encode(REFERENCE.read_bytes()).decode()
+    return {"ref_audio": f"data:audio/flac;base64,{data}", "ref_text": REFERENCE_TEXT}
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("demo", demo))

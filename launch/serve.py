@@ -2,46 +2,39 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import time
 
-from launch.progress import ProgressLine
-from launch.server import LaunchError, Server, check
+from launch.server import LaunchError, Server, address, check
+from launch.terminal import ProgressLine, run
 
 
-def main() -> int:
-    host = os.environ.get("HOST") or "127.0.0.1"
-    port = int(os.environ.get("PORT") or 3000)
-    progress = ProgressLine()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+def serve(progress: ProgressLine) -> None:
+    """Returns at Ctrl-C, when running streams have finished; a second Ctrl-C ends them."""
+    host, port = address(3000)
+    check(host, port)
+    server = Server(port, host)
     try:
-        check(host, port)
-        with Server(port, host) as server:
-            server.wait_ready(progress=lambda elapsed: progress.show("starting the service", f"{elapsed:.0f} s"))
-            progress.clear()
-            print(
-                f"speech   POST {server.url}/v1/audio/speech\n"
-                f"voices   GET  {server.url}/v1/audio/voices\n"
-                f"docs     {server.url}/\n"
-                f"metrics  {server.url}/metrics\n"
-                f"log      {server.log}\n"
-                "Ctrl-C stops it; running streams finish.",
-                flush=True,
-            )
-            while server.process is not None and server.process.poll() is None:
-                time.sleep(0.5)
-            raise LaunchError(f"The service stopped:\n{server.tail()}")
-    except LaunchError as error:
+        server.start()
+        server.wait_ready(progress=progress.starting)
         progress.clear()
-        print(f"serve: {error}", file=sys.stderr)
-        return 1
+        print(
+            f"speech   POST {server.url}/v1/audio/speech\n"
+            f"voices   GET  {server.url}/v1/audio/voices\n"
+            f"docs     {server.url}/\n"
+            f"metrics  {server.url}/metrics\n"
+            f"log      {server.log}\n"
+            "Ctrl-C stops it when running streams have finished; a second one at once.",
+            flush=True,
+        )
+        assert server.process is not None
+        server.process.wait()
+        raise LaunchError(f"The service stopped:\n{server.tail()}")
     except KeyboardInterrupt:
-        progress.clear()
         print("stopping", file=sys.stderr)
-        return 0
+        server.stop(grace=None)
+    finally:
+        server.stop()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run("serve", serve))

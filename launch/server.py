@@ -17,12 +17,15 @@ import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
+
 from models.config import check_files, load_config, model_dir
 from models.errors import ModelError
+from runners.fatal import PREFIX
 
 ROOT = Path(__file__).resolve().parent.parent
 MIN_FREE_MEGABYTES = 200
-_ERROR = re.compile(r"cosyserve: error: (.*)")
+_ERROR = re.compile(re.escape(PREFIX) + "(.*)")
 
 
 class LaunchError(Exception):
@@ -50,6 +53,17 @@ def check(host: str, port: int) -> None:
             raise LaunchError(
                 f"Only {free} MB are free on the disk of {folder}; free at least {MIN_FREE_MEGABYTES} MB."
             )
+
+
+def address(default_port: int) -> tuple[str, int]:
+    """HOST and PORT of the environment. Raises LaunchError."""
+    host, port = os.environ.get("HOST") or "127.0.0.1", os.environ.get("PORT") or str(default_port)
+    if not port.isascii() or not port.isdigit() or not int(port) < 2**16:
+        raise LaunchError(f"PORT={port} is not a port: give a number from 1 to 65535.")
+    try:
+        return socket.gethostbyname(host), int(port)
+    except OSError as error:
+        raise LaunchError(f"HOST={host} is not an address of this machine.") from error
 
 
 def free_port() -> int:
@@ -126,19 +140,30 @@ class Server:
     def tail(self, lines: int = 15) -> str:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
-    def stop(self, grace: float = 20) -> int | None:
-        """SIGTERM, then SIGKILL to the whole group after `grace` seconds. Returns the exit status."""
+    def stop(self, grace: float | None = 20) -> int | None:
+        """SIGTERM; after `grace` seconds (None: when all streams have finished) SIGKILL to what is left.
+
+        Returns the exit status, None if it had to be killed. An exception on the way (a second Ctrl-C) kills at once.
+        """
         status = None
         if self.process is not None:
-            if self.process.poll() is None:
-                self.process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                status = self.process.wait(grace)
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            self.process = None
-        shutil.rmtree(self._scratch, ignore_errors=True)
+            # Workers have process groups of their own and outlive a parent that dies: they are remembered first.
+            family: list[psutil.Process] = []
+            with contextlib.suppress(psutil.NoSuchProcess):
+                parent = psutil.Process(self.process.pid)
+                family = [*parent.children(recursive=True), parent]
+            try:
+                if self.process.poll() is None:
+                    self.process.send_signal(signal.SIGTERM)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    status = self.process.wait(grace)
+            finally:
+                for process in family:  # nothing happens to those that have gone
+                    with contextlib.suppress(psutil.NoSuchProcess):
+                        process.kill()
+                self.process.wait()
+                self.process = None
+                shutil.rmtree(self._scratch, ignore_errors=True)
         return status
 
     def __enter__(self) -> Server:

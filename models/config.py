@@ -119,7 +119,10 @@ def load_config(model_dir: str | Path) -> ModelConfig:
 def check_files(config: ModelConfig) -> None:
     """Raises ModelError model_file_missing for the first file of the folder that the service would miss later."""
     names = ["llm.pt", "flow.pt", "hift.pt", "campplus.onnx", f"speech_tokenizer_v{config.version}.onnx"]
-    names += [f"CosyVoice-BlankEN/{name}" for name in ("config.json", "vocab.json", "merges.txt")]
+    tokenizer = ("config.json", "vocab.json", "merges.txt", "tokenizer_config.json")
+    names += [f"CosyVoice-BlankEN/{name}" for name in tokenizer]
+    if config.folder.frontend == "phonemes":
+        names.append("phonemes.json")
     for name in names:
         if not (config.root / name).is_file():
             raise ModelError("model_file_missing", f"{config.root / name} is missing: the download is not complete")

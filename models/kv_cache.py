@@ -91,12 +91,14 @@ class KVCache:
     def _grow(self, *, slots: int = 0, capacity: int = 0) -> None:
         old = self.keys[0].shape
         shape = (max(slots, old[0]), old[1], max(capacity, old[2]), old[3])
-        for storages in (self.keys, self.values):
-            for layer, storage in enumerate(storages):
-                storages[layer] = storage.new_zeros(shape)
-                storages[layer][: old[0], :, : old[2]] = storage
-        if slots > old[0]:
-            positions = self._positions.new_zeros(slots)
-            positions[: old[0]] = self._positions
-            self._positions = positions
-            self._rows = torch.arange(slots, device=positions.device)
+        # All new storage first, then the change of all of it: running out of memory leaves the old cache whole.
+        grown = []
+        for storage in (*self.keys, *self.values):
+            grown.append(storage.new_zeros(shape))
+            grown[-1][: old[0], :, : old[2]] = storage
+        positions = self._positions.new_zeros(shape[0])
+        positions[: old[0]] = self._positions
+        rows = torch.arange(shape[0], device=positions.device)
+        layers = len(self.keys)
+        self.keys, self.values = grown[:layers], grown[layers:]
+        self._positions, self._rows = positions, rows

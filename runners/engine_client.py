@@ -38,7 +38,7 @@ class EngineClient:
         Closing the iterator cancels the request in the engine.
         """
         try:
-            async with self._session.post(self._url, data=request.to_bytes()) as response:
+            async with self._session.post(self._url, data=request.to_bytes(), allow_redirects=False) as response:
                 if response.status != 200:
                     raise RequestError("engine_unavailable", "The engine is not available.", 503)
                 async with aclosing(read_frames(response.content.iter_any())) as frames:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from runners.request import RequestError
+
 _HEADER = struct.Struct("<BI")  # kind, payload length in bytes
 MAX_PAYLOAD = 64 * 1024 * 1024
 
@@ -43,6 +45,13 @@ class Frame:
     @classmethod
     def of(cls, kind: FrameKind, **fields: Any) -> Frame:
         return cls(kind, json.dumps(fields, ensure_ascii=False).encode())
+
+    @classmethod
+    def error(cls, error: Exception) -> Frame:
+        """The ERROR frame of a RequestError; any other exception tells nothing of its inside."""
+        if not isinstance(error, RequestError):
+            error = RequestError("engine_error", "The engine failed on this request.", 500)
+        return cls.of(FrameKind.ERROR, code=error.code, message=error.message, status=error.status)
 
 
 async def read_frames(chunks: AsyncIterator[bytes]) -> AsyncGenerator[Frame, None]:

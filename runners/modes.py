@@ -16,9 +16,9 @@ from models.conditioning import Conditioning
 from models.config import ModelConfig
 from models.cosyvoice import CosyVoice
 from models.token2wav import VoicePrompt
+from models.tokenizer import END_OF_PROMPT
 from runners.request import RequestError, SpeechRequest, VoiceInfo
 
-END_OF_PROMPT = "<|endofprompt|>"
 # CosyVoice 3 was trained with a system sentence before every prompt text.
 SYSTEM_TEXT = "You are a helpful assistant."
 
@@ -50,6 +50,8 @@ def resolve(request: SpeechRequest, model: CosyVoice, *, upstream_compat: bool =
     prompt_ids: Sequence[int]
     lm_tokens: Sequence[int] = ()
     if request.instructions is not None:
+        if request.prompt_text is not None:
+            raise RequestError("invalid_value", "instructions take no transcript of the reference: leave ref_text out.")
         if not model.config.folder.instructions:
             raise RequestError("unsupported_parameter", "This model does not follow instructions.")
         _need_reference(voice, "instructions")
@@ -60,11 +62,11 @@ def resolve(request: SpeechRequest, model: CosyVoice, *, upstream_compat: bool =
     else:
         prompt_ids = encode(system + END_OF_PROMPT) if system else []
     # Upstream puts the system sentence of these modes into the text itself, where it counts for the length limits.
-    uncounted = upstream_compat and not lm_tokens and request.instructions is None
+    counts_prompt = upstream_compat and not lm_tokens and request.instructions is None
     segments = []
     for text in request.segments:
         ids = tuple(encode(text))
-        segments.append(SegmentPlan((*prompt_ids, *ids), len(ids) + (len(prompt_ids) if uncounted else 0)))
+        segments.append(SegmentPlan((*prompt_ids, *ids), len(ids) + (len(prompt_ids) if counts_prompt else 0)))
     return Plan(tuple(segments), lm_tokens, model.token2wav.prompt(voice))
 
 

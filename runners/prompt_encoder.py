@@ -8,28 +8,32 @@ from typing import Any
 import bentoml
 
 from models.config import load_config, model_dir
-from runners.request import RequestError
-from runners.speech_engine import KEEP_SESSION
+from models.errors import ModelError
+from runners.fatal import die
+from runners.speech_engine import GPU_SHARE, KEEP_SESSION
 
 logger = logging.getLogger("cosyserve.prompt_encoder")
 
 
 @bentoml.service(
     name="prompt_encoder",
-    resources={"gpu": 1},
+    resources=GPU_SHARE,
     workers=1,
-    traffic={"timeout": 600},
+    traffic={"timeout": 60},
     runner_connection=KEEP_SESSION,
     logging={"access": {"enabled": False}},
 )
 class PromptEncoder:
-    """Each item of a batch is {"samples": float32 bytes, "sample_rate": int, "tokens_only": bool} and gets its own
-    {"conditioning": bytes} or {"speech_tokens": list} or {"error": {...}}: one bad recording fails alone."""
+    """Each item of a batch is {"samples": float32 bytes, "sample_rate": int} and gets its own {"conditioning": bytes}
+    or {"error": {...}}: one bad recording fails alone."""
 
     def __init__(self) -> None:
         from models.prompt_features import PromptModels
 
-        self._models = PromptModels.load(load_config(model_dir()))
+        try:
+            self._models = PromptModels.load(load_config(model_dir()))
+        except ModelError as error:
+            die(error.message)
 
     @bentoml.api(batchable=True, max_batch_size=8, max_latency_ms=60_000)
     def encode(self, items: list[Any]) -> list[Any]:
@@ -40,10 +44,15 @@ class PromptEncoder:
 
         try:
             samples = np.frombuffer(item["samples"], np.float32)
-            if item.get("tokens_only"):
-                return {"speech_tokens": self._models.speech_tokens(samples, item["sample_rate"]).tolist()}
             return {"conditioning": self._models.encode(samples, item["sample_rate"]).to_bytes()}
+        except ModelError as error:
+            if error.code == "model_input_invalid":
+                return _failure("ref_audio_invalid", f"This reference audio cannot be used: {error.message}.", 400)
+            logger.exception("a reference could not be encoded")
         except Exception:
             logger.exception("a reference could not be encoded")
-            error = RequestError("ref_audio_invalid", "This reference audio could not be encoded.")
-            return {"error": {"code": error.code, "message": error.message, "status": error.status}}
+        return _failure("engine_error", "The prompt encoder failed on this reference audio.", 500)
+
+
+def _failure(code: str, message: str, status: int) -> dict[str, Any]:
+    return {"error": {"code": code, "message": message, "status": status}}

@@ -1,4 +1,4 @@
-"""The engine's loop: one asyncio task decides every step, one thread touches the device.
+"""The engine's loop: one asyncio task decides every step, one thread computes.
 
 Requests join and leave between steps. A step is a prefill, one batched decode step over all live utterances, or the
 audio of one hop. `_next_step` is the whole policy, `_apply` and `_drop` are where requests change state.
@@ -18,7 +18,9 @@ import torch
 from prometheus_client import Gauge
 
 from models.cosyvoice import CosyVoice
+from models.errors import ModelError
 from models.sampling import SilentFilter, ids_below_min_length, mask_ids, ras_sample
+from models.token2wav import StreamState
 from runners.frames import FrameKind
 from runners.modes import Plan, SegmentPlan, resolve, silent_voice
 from runners.request import RequestError, SpeechRequest
@@ -26,12 +28,15 @@ from runners.sequence import Job, Sampler, Utterance
 
 logger = logging.getLogger("cosyserve.engine")
 
+# Classes of audio that could be computed now, most urgent first.
+_FIRST, _PRESSING, _AHEAD, _BUFFERED = range(4)
+
 WARM_UP_TEXT = "one two three"
 WARM_UP_TOKENS = 60  # enough for a first hop, a later one is the same code
 
 
-REQUESTS = Gauge("cosyserve_engine_requests", "Requests inside the engine.", multiprocess_mode="livesum")
-LIVE = Gauge("cosyserve_engine_live_utterances", "Utterances decoded together.", multiprocess_mode="livesum")
+REQUESTS = Gauge("cosyserve_engine_requests", "Requests inside the engine.", multiprocess_mode="mostrecent")
+LIVE = Gauge("cosyserve_engine_live_utterances", "Utterances decoded together.", multiprocess_mode="mostrecent")
 
 
 Result = TypeVar("Result")
@@ -42,8 +47,8 @@ class EngineSettings:
     """Limits of one engine.
 
     `max_live`: utterances decoded together. `max_requests`: requests in the engine, the rest is refused with 429.
-    `max_unread_seconds`: audio a slow reader may leave unread before its request pauses. `patience`: decode steps
-    that audio which nobody waits for yields to. `low_water_seconds`: a listener with less audio ahead comes first.
+    `max_unread_seconds`: audio a slow reader may leave unread before its request pauses. `low_water_seconds`: a
+    listener with less audio ahead comes before new work. `patience`: decode steps that any other audio waits at most.
     `upstream_compat`: keep upstream's length rules of CosyVoice 3 (stop tokens never masked, prefix counted).
     """
 
@@ -57,12 +62,12 @@ class EngineSettings:
 
 @dataclass(frozen=True)
 class Step:
-    """Work for the device thread. `compute` runs there, `apply` takes its result on the event loop, `owners` are
-    the jobs it serves: when it raises, the last of them is ended."""
+    """Work for the device thread. `compute` runs there, `apply` takes its result on the event loop; when either
+    raises, `owner` is ended."""
 
     compute: Callable[[], object]
     apply: Callable[[object], None]
-    owners: tuple[Job, ...]
+    owner: Job
 
 
 class Scheduler:
@@ -85,8 +90,16 @@ class Scheduler:
 
     # -- what the service calls ------------------------------------------------------------------------------------
 
-    def start(self) -> None:
+    def start(self, on_death: Callable[[], None] = lambda: None) -> None:
+        """Begin to work. `on_death` is called if the loop itself fails, after which no request would ever end."""
+
+        def ended(task: asyncio.Task) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                logger.critical("the engine's loop failed", exc_info=error)
+                on_death()
+
         self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(ended)
 
     async def close(self) -> None:
         """Stop at once; whatever still runs ends with an error."""
@@ -95,7 +108,7 @@ class Scheduler:
             await asyncio.gather(self._task, return_exceptions=True)
         for job in self.jobs:
             job.fail(RequestError("draining", "The engine is shutting down.", 503))
-        self._device.shutdown(wait=True)
+        await asyncio.to_thread(self._device.shutdown)
 
     async def warm_up(self) -> None:
         """Speak once, streamed and whole, so that no user pays for first calls. Raises what went wrong."""
@@ -137,6 +150,8 @@ class Scheduler:
             if segment.speech_tokens:
                 utterance.tokens = list(segment.speech_tokens)
                 utterance.decoded = True
+            if request.stream:
+                utterance.stream = self._new_stream(utterance)
         self.jobs.append(job)
         self._wake.set()
         return job
@@ -164,7 +179,7 @@ class Scheduler:
                 result = await loop.run_in_executor(self._device, self._compute, step)
                 step.apply(result)
             except Exception as error:  # whatever it is, it ends one request and never the loop
-                self._fail(step.owners[-1], error)
+                self._fail(step.owner, error)
 
     @torch.inference_mode()
     def _compute(self, step: Step) -> object:
@@ -174,9 +189,10 @@ class Scheduler:
         return step.compute()
 
     def _next_step(self) -> Step | None:
-        """The policy, in order: audio that a listener waits for; new utterances; decoding; audio nobody waits for."""
-        audio = self._most_urgent_audio()
-        if audio is not None and self._is_urgent(audio):
+        """The policy, in order: audio that somebody waits for; new utterances; decoding; audio that can wait."""
+        ready = [utterance for job in self.jobs if (utterance := self._audio_ready(job)) is not None]
+        audio = min(ready, key=self._urgency) if ready else None
+        if audio is not None and self._urgency(audio)[0] <= _PRESSING:
             return self._synthesis(audio)
         starting = self._next_to_prefill()
         if starting is not None:
@@ -185,24 +201,17 @@ class Scheduler:
             return self._decode()
         return self._synthesis(audio) if audio is not None else None
 
-    def _most_urgent_audio(self) -> Utterance | None:
-        ready = [utterance for job in self.jobs if (utterance := self._audio_ready(job)) is not None]
-        return min(ready, key=self._urgency) if ready else None
-
-    @staticmethod
-    def _urgency(utterance: Utterance) -> tuple[int, float]:
-        """First hops first, then the stream whose listener runs dry soonest, then buffered requests by age."""
-        job = utterance.job
-        if not job.request.stream:
-            return (2, job.submitted_at)
-        return (0, job.submitted_at) if job.samples_sent == 0 else (1, job.seconds_ahead)
-
-    def _is_urgent(self, utterance: Utterance) -> bool:
-        job = utterance.job
-        waited = self.steps - (utterance.ready_since or 0)
-        if job.request.stream and job.seconds_ahead < self.settings.low_water_seconds:
-            return True
-        return waited >= self.settings.patience
+    def _urgency(self, utterance: Utterance) -> tuple[int, float]:
+        """First hops by age, then who runs dry or waited long, then streams by audio ahead, then buffered by age."""
+        job, settings = utterance.job, self.settings
+        if job.request.stream and job.samples_sent == 0:
+            return (_FIRST, job.submitted_at)
+        slack = 1 - (self.steps - (utterance.ready_since or 0)) / settings.patience
+        if job.request.stream:
+            slack = min(slack, job.seconds_ahead - settings.low_water_seconds)
+        if slack <= 0:
+            return (_PRESSING, slack)
+        return (_AHEAD, job.seconds_ahead) if job.request.stream else (_BUFFERED, job.submitted_at)
 
     def _audio_ready(self, job: Job) -> Utterance | None:
         """The utterance of this job that has enough tokens for its next audio, if the reader keeps up."""
@@ -210,22 +219,31 @@ class Scheduler:
             return None
         utterance = job.utterances[job.speaking]
         ready = utterance.decoded
-        if job.request.stream and not ready:
-            needed = self.model.token2wav.next_hop(self._stream_of(utterance))
-            ready = len(utterance.tokens) >= needed
+        if utterance.stream is not None and not ready:
+            ready = len(utterance.tokens) >= self.model.token2wav.next_hop(utterance.stream)
         if ready and utterance.ready_since is None:
             utterance.ready_since = self.steps
         return utterance if ready else None
 
     def _next_to_prefill(self) -> Utterance | None:
+        """First utterances by age, then the next of those who run dry soonest: a long text keeps nobody waiting."""
         if len(self.live) >= self.settings.max_live:
             return None
-        for job in self.jobs:
-            if job.decoding < len(job.utterances) and not self._paused(job):
-                utterance = job.utterances[job.decoding]
-                if utterance.slot is None and not utterance.decoded:
-                    return utterance
-        return None
+        waiting = [
+            utterance
+            for job in self.jobs
+            if job.decoding < len(job.utterances) and not self._paused(job)
+            for utterance in [job.utterances[job.decoding]]
+            if utterance.slot is None and not utterance.decoded
+        ]
+        return min(waiting, key=self._turn) if waiting else None
+
+    @staticmethod
+    def _turn(utterance: Utterance) -> tuple[int, float]:
+        job = utterance.job
+        if utterance.index == 0:
+            return (0, job.submitted_at)
+        return (1, job.seconds_ahead if job.request.stream else 0.0)
 
     def _paused(self, job: Job) -> bool:
         return job.seconds_unread > self.settings.max_unread_seconds
@@ -249,7 +267,7 @@ class Scheduler:
             self.live.append(utterance)
             self._accept(utterance, token)
 
-        return Step(compute, apply, (utterance.job,))  # type: ignore[arg-type]
+        return Step(compute, apply, utterance.job)  # type: ignore[arg-type]
 
     def _decode(self) -> Step:
         utterances = list(self.live)
@@ -269,7 +287,7 @@ class Scheduler:
 
         # A decode step that fails as a whole (out of memory) ends the request that joined last.
         newest = max(utterances, key=lambda utterance: utterance.job.submitted_at)
-        return Step(compute, apply, (newest.job,))  # type: ignore[arg-type]
+        return Step(compute, apply, newest.job)  # type: ignore[arg-type]
 
     def _synthesis(self, utterance: Utterance) -> Step:
         job, token2wav = utterance.job, self.model.token2wav
@@ -277,7 +295,7 @@ class Scheduler:
         last = True
         if not tokens:
             compute: Callable = partial(torch.zeros, 0)
-        elif not job.request.stream:
+        elif utterance.stream is None:
             compute = partial(
                 token2wav.whole,
                 tokens,
@@ -286,7 +304,7 @@ class Scheduler:
                 rng=utterance.vocoder_generator,
             )
         else:
-            state = self._stream_of(utterance)
+            state = utterance.stream
             last = utterance.decoded and len(tokens) < token2wav.next_hop(state)
             compute = partial(token2wav.final if last else token2wav.hop, state, tokens)
 
@@ -296,13 +314,13 @@ class Scheduler:
             utterance.ready_since = None
             job.send_audio(samples)
             if last:
-                utterance.stream = None
+                utterance.stream = None  # its cached frames are not needed any more
                 job.speaking += 1
                 if job.speaking == len(job.utterances):
                     job.end()
                     self._drop(job)
 
-        return Step(compute, apply, (job,))  # type: ignore[arg-type]
+        return Step(compute, apply, job)  # type: ignore[arg-type]
 
     # -- state changes ---------------------------------------------------------------------------------------------
 
@@ -352,12 +370,12 @@ class Scheduler:
         job.fail(error)
         self._drop(job)
 
-    def _stream_of(self, utterance: Utterance):
-        if utterance.stream is None:
-            utterance.stream = self.model.token2wav.new_stream(
-                utterance.job.prompt, speed=utterance.job.request.speed, rng=utterance.vocoder_generator
-            )
-        return utterance.stream
+    def _new_stream(self, utterance: Utterance) -> StreamState:
+        job = utterance.job
+        try:
+            return self.model.token2wav.new_stream(job.prompt, speed=job.request.speed, rng=utterance.vocoder_generator)
+        except ModelError as error:  # a speed that this model's hops are too short for
+            raise RequestError("invalid_value", f"This model cannot stream so: {error.message}.") from error
 
 
 def _attempt(function: Callable[..., Result], *arguments) -> Result | Exception:

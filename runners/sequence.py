@@ -58,7 +58,7 @@ class Utterance:
         if not self.sounded:
             self.sounded = token not in self.silence
             if not self.sounded:
-                del self.tokens[: len(self.tokens) - self.silence_kept]
+                del self.tokens[: max(0, len(self.tokens) - self.silence_kept)]
         if len(self.history) >= self.max_tokens:
             self.decoded = self.truncated = True
 
@@ -131,9 +131,7 @@ class Job:
         )
 
     def fail(self, error: Exception) -> None:
-        if not isinstance(error, RequestError):
-            error = RequestError("engine_error", "The engine failed on this request.", 500)
-        self._finish(Frame.of(FrameKind.ERROR, code=error.code, message=error.message, status=error.status))
+        self._finish(Frame.error(error))
 
     def _finish(self, frame: Frame) -> None:
         if not self.finished:

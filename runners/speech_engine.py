@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import sys
 from typing import Any
 
 import bentoml
@@ -17,16 +16,19 @@ from starlette.types import Receive, Scope, Send
 
 from models.config import load_config, model_dir
 from models.errors import ModelError
+from runners.fatal import die
 from runners.frames import Frame, FrameKind
 from runners.request import ModelInfo, RequestError, SpeechRequest
 
 logger = logging.getLogger("cosyserve.engine")
 
-SYNTHESIZE_PATH = "/engine/synthesize"
+SYNTHESIZE_PATH = "/engine/"  # a mount answers below its slash; without it every request would be redirected
 # Calls through depends() are unary, but even those are cut when the proxy renews its session after 100 of them.
+# Both runners work on the same GPU. With a whole one each, the second would be given a device that is not there.
+GPU_SHARE = {"gpu": 0.5}
 KEEP_SESSION = {"max_requests": 10**9, "max_age": 1e9}
-WARM_UP_TOKENS = 30
-MAX_BODY = 32 * 1024 * 1024
+# A client that reads nothing for so long while audio waits for it has stalled: its request ends.
+STALL_SECONDS = 120.0
 
 
 async def synthesize(scope: Scope, receive: Receive, send: Send) -> None:
@@ -51,13 +53,15 @@ async def synthesize(scope: Scope, receive: Receive, send: Send) -> None:
 
     try:
         job = await engine.submit(body)
-    except RequestError as error:
-        await send_frame(Frame.of(FrameKind.ERROR, code=error.code, message=error.message, status=error.status))
+    except Exception as error:
+        if not isinstance(error, RequestError):
+            logger.exception("a request could not be read")
+        await send_frame(Frame.error(error))
         return
 
     async def pump() -> None:
         async for frame in job.frames():
-            await send_frame(frame)
+            await asyncio.wait_for(send_frame(frame), STALL_SECONDS)
 
     async def gone() -> None:
         while (await receive())["type"] != "http.disconnect":
@@ -70,14 +74,16 @@ async def synthesize(scope: Scope, receive: Receive, send: Send) -> None:
         engine.cancel(job)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+            if isinstance(outcome, Exception):
+                logger.warning("a stream was given up: %r", outcome)
 
 
 @bentoml.service(
     name="speech_engine",
-    resources={"gpu": 1},
+    resources=GPU_SHARE,
     workers=1,  # one scheduler, one copy of the weights; scale by replicas
-    traffic={"timeout": 86_400},  # a stream may be long; the entry service sets deadlines
+    traffic={"timeout": 86_400},  # a stream may be long
     runner_connection=KEEP_SESSION,
     logging={"access": {"enabled": False}},
 )
@@ -99,10 +105,10 @@ class SpeechEngine:
             model = await asyncio.to_thread(_load_model)
             await self._open(model)
         except ModelError as error:
-            self._die(error.message)
+            die(error.message)
         except Exception:
             logger.exception("the model could not be started")
-            self._die("the model could not be started, see the traceback above")
+            die("the model could not be started, see the traceback above")
 
     async def _open(self, model: Any) -> None:
         from runners.modes import voices_of
@@ -110,13 +116,13 @@ class SpeechEngine:
         from runners.settings import engine_settings
 
         scheduler = Scheduler(model, engine_settings())
-        scheduler.start()
+        self._scheduler = scheduler
+        scheduler.start(on_death=lambda: die("the engine's loop stopped, see the traceback above"))
         await scheduler.warm_up()
         config, folder = model.config, model.config.folder
         modes = ["preset", "zero_shot", "cross_lingual", *(["instruct"] if folder.instructions else [])]
         voices = voices_of(model)
         default = folder.default_voice or (voices[0].id if voices else None)
-        self._scheduler = scheduler
         self._info = ModelInfo(
             name=config.name,
             version=config.version,
@@ -126,13 +132,8 @@ class SpeechEngine:
             modes=tuple(modes),
             languages=folder.languages,
         )
-        logger.info("ready: %s, CosyVoice %d, %d voices", config.name, config.version, len(voices))
-
-    @staticmethod
-    def _die(message: str) -> None:
-        """A model that cannot be served ends the process: a cluster restarts the pod, a person reads the sentence."""
-        print(f"cosyserve: error: {message}", file=sys.stderr, flush=True)  # noqa: T201
-        os._exit(78)  # EX_CONFIG
+        device = model.token2wav.flow.device
+        logger.info("ready: %s, CosyVoice %d, %d voices, on %s", config.name, config.version, len(voices), device)
 
     @bentoml.on_shutdown
     async def stop(self) -> None:
@@ -146,7 +147,7 @@ class SpeechEngine:
 
     async def submit(self, body: bytes) -> Any:
         """Admit the request in `body` (SpeechRequest.to_bytes). Returns its Job; raises RequestError."""
-        if self._scheduler is None:
+        if self._info is None:
             raise RequestError("loading", "The model is still loading. Try again shortly.", 503)
         return await self._scheduler.submit(SpeechRequest.from_bytes(body))
 

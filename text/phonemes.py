@@ -44,7 +44,7 @@ class Phonemizer:
         """Phonemes of one utterance, misaki symbols, stress mark right before its vowel."""
         with self._lock:
             if self._g2p is None:
-                from hibari.g2p import G2P  # its voice and onnxruntime stay unloaded
+                from hibari.g2p import G2P  # its voice stays unloaded
 
                 self._g2p = G2P()
             return str(self._g2p(_readable(text)))

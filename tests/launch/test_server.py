@@ -7,11 +7,13 @@ import socket
 from pathlib import Path
 from types import SimpleNamespace
 
+import httpx
 import psutil
 import pytest
 
 from launch import demo
-from launch.server import LaunchError, Server, check
+from launch.server import LaunchError, Server, address, check
+from launch.terminal import run
 from models.config import EMBEDDED
 
 
@@ -30,14 +32,29 @@ def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         check("127.0.0.1", 0)
 
 
-@pytest.mark.parametrize("folder", ["/nowhere", "/tmp"])
-def test_a_folder_that_is_no_model_is_named(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MODEL_DIR", folder)
-    with pytest.raises(LaunchError, match=folder):
+@pytest.mark.parametrize("name", ["", "missing"])
+def test_a_folder_that_is_no_model_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MODEL_DIR", str(tmp_path / name))
+    with pytest.raises(LaunchError, match=str(tmp_path / name)):
         check("127.0.0.1", 0)
 
 
-@pytest.mark.parametrize("name", ["llm.pt", "flow.pt", "hift.pt", "campplus.onnx", "speech_tokenizer_v2.onnx"])
+@pytest.mark.parametrize(("name", "value"), [("PORT", "abc"), ("PORT", "99999"), ("HOST", "no such host")])
+def test_an_address_that_is_none_is_named(name: str, value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(LaunchError, match=f"{name}={value}"):
+        address(3000)
+
+
+def test_a_host_name_is_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOST", "localhost")
+    monkeypatch.setenv("PORT", "")
+    assert address(3000) == ("127.0.0.1", 3000)
+
+
+@pytest.mark.parametrize(
+    "name", ["llm.pt", "flow.pt", "hift.pt", "campplus.onnx", "speech_tokenizer_v2.onnx", "phonemes.json"]
+)
 def test_a_missing_model_file_is_named(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(EMBEDDED, tmp_path / "model")
     (tmp_path / "model" / name).unlink()
@@ -46,11 +63,25 @@ def test_a_missing_model_file_is_named(name: str, tmp_path: Path, monkeypatch: p
         check("127.0.0.1", 0)
 
 
-def test_a_damaged_checkpoint_stops_the_start_with_the_engines_own_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["flow.pt", "campplus.onnx", "phonemes.json"])
+def test_a_damaged_file_stops_the_start_with_a_sentence_that_names_it(name: str, tmp_path: Path) -> None:
     shutil.copytree(EMBEDDED, tmp_path / "model")
-    (tmp_path / "model" / "flow.pt").write_bytes(b"not a checkpoint")
-    with Server(env={"MODEL_DIR": str(tmp_path / "model")}) as broken, pytest.raises(LaunchError, match=r"flow\.pt"):
+    (tmp_path / "model" / name).write_bytes(b"not a checkpoint")
+    with Server(env={"MODEL_DIR": str(tmp_path / "model")}) as broken, pytest.raises(LaunchError, match=name):
         broken.wait_ready(timeout=60)
+
+
+def test_stopping_in_the_middle_of_a_stream_kills_every_process() -> None:
+    with Server() as running:
+        running.wait_ready(timeout=120)
+        assert running.process is not None
+        processes = psutil.Process(running.process.pid).children(recursive=True)
+        body = {"input": "A long story begins with a word. " * 40, "response_format": "pcm"}
+        with httpx.stream("POST", running.url + "/v1/audio/speech", json=body, timeout=60) as response:
+            next(response.iter_raw())
+            assert running.stop(grace=0) is None
+    _, alive = psutil.wait_procs(processes, timeout=10)
+    assert not alive
 
 
 def test_stopping_leaves_no_process_behind() -> None:
@@ -69,7 +100,7 @@ def test_the_demo_speaks_and_reports(
 ) -> None:
     monkeypatch.setattr(demo, "ROOT", tmp_path)
     monkeypatch.setenv("TEXT", "Good evening.")
-    assert demo.main() == 0
+    assert run("demo", demo.demo) == 0
     report = capsys.readouterr().out
     for line in ("text", "time to first audio", "duration", "real-time factor", "out/demo.wav"):
         assert line in report
@@ -80,7 +111,7 @@ def test_the_demo_names_the_voices_it_could_have_used(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("VOICE", "nobody")
-    assert demo.main() == 1
+    assert run("demo", demo.demo) == 1
     assert "cosy" in capsys.readouterr().err
 
 

@@ -30,6 +30,13 @@ def test_leading_silence_is_cut_to_its_last_tokens_and_later_silence_stays() -> 
     assert utterance.history == [0, 0, 1, 0, 1, 7, 0, 0, 0, 8]
 
 
+def test_long_leading_silence_keeps_as_much_as_is_asked_for() -> None:
+    utterance = _utterance(silence=frozenset({0}), silence_kept=3)
+    for token in (*[0] * 8, 7):
+        utterance.accept(token)
+    assert utterance.tokens == [0, 0, 0, 7]
+
+
 def test_less_leading_silence_than_is_kept_stays_as_it_is() -> None:
     utterance = _utterance(silence=frozenset({0}), silence_kept=3)
     for token in (0, 7):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 
 import httpx
 import pytest
@@ -94,11 +95,11 @@ def test_a_body_of_the_wrong_shape(http: httpx.Client, body: bytes, status: int,
         ({"volume": 3}, 400, "unsupported_parameter"),
         ({"colour": "blue"}, 400, "unknown_parameter"),
         ({"ref_text": "hello"}, 400, "invalid_value"),
+        ({"instructions": " "}, 400, "invalid_value"),
+        ({"instructions": "Whisper.", "ref_audio": recording(), "ref_text": "hello"}, 400, "invalid_value"),
     ],
 )
 def test_a_parameter_that_cannot_be_honoured(http: httpx.Client, fields: dict, status: int, code: str) -> None:
-    import json
-
     answer = http.post("/v1/audio/speech", content=json.dumps({"input": TEXT, **fields}))
     _refused(answer, status, code)
 
@@ -116,10 +117,19 @@ def test_a_parameter_that_cannot_be_honoured(http: httpx.Client, fields: dict, s
         (recording(0.2), "ref_audio_too_short"),
         (recording(3, rate=8000), "ref_audio_sample_rate"),
         (recording(3, level=0), "ref_audio_silent"),
+        (_data_url(bytes(11 * 2**20)), "ref_audio_too_large"),
     ],
 )
 def test_a_reference_that_is_none(http: httpx.Client, ref_audio: str, code: str) -> None:
     _refused(http.post("/v1/audio/speech", json={"input": TEXT, "ref_audio": ref_audio}), 400, code)
+
+
+@pytest.mark.parametrize(("ref_text", "code"), [("!!!", "invalid_value"), ("你好", "unsupported_language")])
+def test_a_transcript_without_words(http: httpx.Client, ref_text: str, code: str) -> None:
+    body = {"input": TEXT, "ref_audio": recording(), "ref_text": ref_text}
+    answer = http.post("/v1/audio/speech", json=body)
+    _refused(answer, 400, code)
+    assert answer.json()["error"]["param"] == "ref_text"
 
 
 def test_a_voice_and_a_reference_contradict_each_other(http: httpx.Client) -> None:
@@ -138,6 +148,7 @@ def test_a_body_over_the_limit(http: httpx.Client) -> None:
         ("GET", "/v1/audio/speech", 404, "not_found"),
         ("POST", "/v1/audio/transcriptions", 404, "not_found"),
         ("GET", "/v1/models/other", 404, "model_not_found"),
+        ("DELETE", "/v1/models", 404, "not_found"),
     ],
 )
 def test_a_path_that_is_not_there(http: httpx.Client, method: str, path: str, status: int, code: str) -> None:

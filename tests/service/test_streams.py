@@ -6,17 +6,21 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 import signal
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from urllib.parse import unquote
 
 import httpx
 import psutil
 import pytest
 
 from launch.server import Server
+from models.config import EMBEDDED
 from tests.service.conftest import recording
 
 SENTENCE = "The little boat went slowly down the river in the morning. "
@@ -83,11 +87,11 @@ def test_a_client_that_disconnects_frees_its_slot(server: Server, after: str) ->
     assert _gauge(server.url, "cosyserve_active_streams") == 0
 
 
-def _engine_process(server: Server) -> psutil.Process:
+def _runner_process(server: Server, name: str = "speech_engine") -> psutil.Process:
     assert server.process is not None
     children = psutil.Process(server.process.pid).children(recursive=True)
-    (engine,) = [child for child in children if "speech_engine" in " ".join(child.cmdline())]
-    return engine
+    (runner,) = [child for child in children if name in " ".join(child.cmdline())]
+    return runner
 
 
 def test_a_stream_whose_engine_dies_never_looks_finished() -> None:
@@ -99,11 +103,33 @@ def test_a_stream_whose_engine_dies_never_looks_finished() -> None:
         assert following.status_code in (500, 503)
         assert following.json()["error"]["code"] in ("engine_unavailable", "engine_error", "loading")
         _until(server.is_ready, 60)  # a fresh engine takes over
+        assert _gauge(server.url, "cosyserve_engine_requests") == 0
+        assert _gauge(server.url, "cosyserve_engine_live_utterances") == 0
         answer = _killed_while_speaking(server, {**LONG, "stream_format": "sse"})
         assert isinstance(answer, bytes)
         assert b"speech.audio.done" not in answer
         assert b'"speech.audio.error"' in answer
         assert b'"engine_error"' in answer
+
+
+def test_a_prompt_encoder_that_dies_is_an_error_to_try_again(tmp_path: Path) -> None:
+    model = tmp_path / "\u58f0\u97f3"  # a folder name that no HTTP header can carry as it is
+    shutil.copytree(EMBEDDED, model)
+    with Server(env={"MODEL_DIR": str(model)}) as server:
+        server.wait_ready(timeout=120)
+        answer = _post(server, {"input": "Hi."})
+        assert answer.status_code == 200
+        assert unquote(answer.headers["x-model-id"]) == model.name
+        encoder = _runner_process(server, "prompt_encoder")
+        encoder.suspend()  # so that the call is under way when the process dies
+        with ThreadPoolExecutor(1) as pool:
+            pending = pool.submit(_post, server, _cloning(0))
+            time.sleep(1)
+            encoder.kill()
+            answer = pending.result()
+        assert answer.status_code == 503
+        assert answer.json()["error"]["code"] == "engine_unavailable"
+        assert answer.headers["retry-after"]
 
 
 def _killed_while_speaking(server: Server, body: dict) -> bytes | Exception:
@@ -112,7 +138,7 @@ def _killed_while_speaking(server: Server, body: dict) -> bytes | Exception:
         with httpx.stream("POST", server.url + "/v1/audio/speech", json=body, timeout=60) as response:
             for chunk in response.iter_raw():
                 if not received:
-                    _engine_process(server).kill()
+                    _runner_process(server).kill()
                 received += chunk
     except httpx.HTTPError as error:
         return error

@@ -12,8 +12,8 @@ import openai
 import pytest
 
 from launch.demo import speak
-from launch.progress import ProgressLine
 from launch.server import ROOT, Server
+from launch.terminal import ProgressLine
 
 pytestmark = pytest.mark.smoke
 

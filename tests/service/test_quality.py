@@ -1,0 +1,52 @@
+"""The embedded voice through the real service: how well it is understood, how fast it speaks, how soon it starts."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.wer import WordErrors, transcribe, word_errors
+
+SENTENCES = (Path(__file__).parent.parent / "data" / "everyday.txt").read_text().splitlines()
+# What is reached is 2 to 3 %; one word of these sentences is 0.3 %.
+MAX_WORD_ERROR_RATE = 0.04
+
+
+def _spoken(http: httpx.Client, text: str, stream: bool) -> tuple[np.ndarray, float, float]:
+    """Samples, seconds to the first audio, seconds in all."""
+    body = {"input": text, "response_format": "pcm", "seed": 1, "stream": stream}
+    began, first, data = time.perf_counter(), None, b""
+    with http.stream("POST", "/v1/audio/speech", json=body) as response:
+        response.raise_for_status()
+        for chunk in response.iter_raw():
+            first = first or time.perf_counter() - began
+            data += chunk
+    return np.frombuffer(data, "<i2").astype(np.float32) / 32768, first or 0.0, time.perf_counter() - began
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_everyday_sentences_are_understood(http: httpx.Client, stream: bool) -> None:
+    errors = WordErrors(0, 0)
+    first, audio, spent = [], 0.0, 0.0
+    for sentence in SENTENCES:
+        samples, soon, elapsed = _spoken(http, sentence, stream)
+        heard = transcribe(samples, 24_000)
+        one = word_errors(sentence, heard)
+        if one.errors:
+            print(f"{one.errors} wrong: {sentence!r} heard as {heard!r}")
+        errors += one
+        first.append(soon)
+        audio += len(samples) / 24_000
+        spent += elapsed
+    print(
+        f"{'streamed' if stream else 'whole'}: "
+        f"{errors.errors} of {errors.words} words wrong ({100 * errors.rate:.1f} %), "
+        f"real-time factor {spent / audio:.3f}, median time to first audio {1000 * statistics.median(first):.0f} ms"
+    )
+    assert len(SENTENCES) == 40
+    assert errors.rate <= MAX_WORD_ERROR_RATE
