@@ -71,13 +71,17 @@ class PhonemeInventory:
             raise ModelError("model_config_invalid", f"{path} cannot be read: {error!r}") from error
 
     def fit(self, phonemes: str) -> str:
-        """The same sounds in symbols of the voice: near ones mapped, silent ones dropped, marks tidied."""
+        """The same sounds in symbols of the voice: near ones mapped, silent ones dropped, marks tidied.
+
+        phonemes: one utterance. Marks inside it become commas, as voices are trained on single sentences.
+        """
         symbols = "".join(map(self._symbol, phonemes))
         symbols = re.sub(rf"[{_STRESS}](?![{''.join(self._vowels)}])", "", symbols)
         symbols = re.sub(r"\s+", " ", symbols)
         symbols = re.sub(rf" +(?=[{MARKS}])", "", symbols)
         symbols = re.sub(rf"[{MARKS}]*([.?!])[{MARKS}]*", r"\1", symbols)
-        return re.sub(r",{2,}", ",", symbols).strip().lstrip(MARKS + " ")
+        symbols = re.sub(rf"[{MARKS}]+(?=.*[^{MARKS} ])", ",", symbols.strip())
+        return re.sub(r",{2,}", ",", symbols).lstrip(MARKS + " ")
 
     def _symbol(self, symbol: str) -> str:
         if symbol in self._known or symbol in _STRESS:

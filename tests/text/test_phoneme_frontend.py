@@ -70,6 +70,11 @@ def test_short_and_bare_input_is_complete(frontend: TextFrontend) -> None:
     assert phonemes(frontend, "Version C.").endswith(".")
 
 
+def test_short_sentences_share_an_utterance_that_has_one_end(frontend: TextFrontend) -> None:
+    assert phonemes(frontend, "Hi! How are you?") == "hˈI, hˌW ɑɹ ju?"
+    assert phonemes(frontend, "Yes. I know.") == "jˈɛs, ˌI nˈO."
+
+
 def test_tags_and_control_tokens_are_not_spoken(frontend: TextFrontend) -> None:
     plain = phonemes(frontend, "Wow that's great")
     assert phonemes(frontend, "<strong>Wow</strong> [laughter] that's <|endofprompt|> great") == plain
