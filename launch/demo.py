@@ -8,6 +8,7 @@ import sys
 import time
 import wave
 from pathlib import Path
+from typing import Any
 
 from launch.server import ROOT, LaunchError, Server, address, check, free_port
 from launch.terminal import ProgressLine, run
@@ -36,7 +37,7 @@ def speak(url: str, text: str, voice: str | None, path: Path, progress: Progress
 
     client = openai.OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
     try:
-        listing = client.get("/audio/voices", cast_to=dict)
+        listing = client.get("/audio/voices", cast_to=dict[str, Any])
         names = [entry["id"] for entry in listing["voices"]]
         default = next((entry["id"] for entry in listing["voices"] if entry["default"]), None)
         if voice is not None and voice not in names:
