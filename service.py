@@ -12,6 +12,7 @@ import bentoml
 from bentoml.exceptions import BentoMLException
 
 from api.app import create_app
+from api.probes import DrainingReadiness
 from models.conditioning import Conditioning
 from models.config import load_config, model_dir
 from models.errors import ModelError
@@ -23,6 +24,8 @@ from runners.prompt_encoder import PromptEncoder
 from runners.request import ModelInfo, RequestError, SpeechRequest
 from runners.speech_engine import SpeechEngine
 from text.frontend import TextFrontend
+
+draining = asyncio.Event()  # set from SIGTERM on
 
 
 class Runners:
@@ -73,7 +76,6 @@ class CosyVoice:
             die(error.message)
         self.engine_client: EngineClient | None = None
         self._info: ModelInfo | None = None
-        self._draining = False
 
     @bentoml.on_startup
     async def start(self) -> None:
@@ -87,9 +89,10 @@ class CosyVoice:
     def _unready_from_sigterm(self) -> None:
         """Probes on connections that are already open must see the drain; new connections are refused anyway."""
         previous = signal.getsignal(signal.SIGTERM)
+        loop = asyncio.get_running_loop()
 
         def drain(number, frame) -> None:
-            self._draining = True
+            loop.call_soon_threadsafe(draining.set)
             if callable(previous):
                 previous(number, frame)
 
@@ -101,7 +104,7 @@ class CosyVoice:
             await self.engine_client.close()
 
     async def __is_ready__(self) -> bool:
-        return not self._draining
+        return not draining.is_set()
 
     async def describe(self) -> ModelInfo:
         """The loaded model; raises RequestError `loading`."""
@@ -120,3 +123,6 @@ class CosyVoice:
         if "error" in result:
             raise RequestError(**result["error"])
         return Conditioning.from_bytes(result["conditioning"])
+
+
+CosyVoice.add_asgi_middleware(DrainingReadiness, draining=draining)  # type: ignore[attr-defined]
