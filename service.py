@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -102,6 +103,9 @@ class CosyVoice:
     async def stop(self) -> None:
         if self.engine_client is not None:
             await self.engine_client.close()
+        # Streams have ended by now. What may be left is a probe's call to a stopped runner, which ignores that it is
+        # cancelled: the loop would wait for it for ever.
+        asyncio.get_running_loop().call_later(2, os._exit, 0)
 
     async def __is_ready__(self) -> bool:
         return not draining.is_set()
