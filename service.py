@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import aiohttp
 import bentoml
 from bentoml.exceptions import BentoMLException
 
 from api.app import create_app
-from api.probes import DrainingReadiness
 from models.conditioning import Conditioning
 from models.config import load_config, model_dir
 from models.errors import ModelError
@@ -21,6 +20,7 @@ from models.tokenizer import Tokenizer
 from runners.engine_client import EngineClient
 from runners.fatal import die
 from runners.frames import Frame
+from runners.probe import is_ready
 from runners.prompt_encoder import PromptEncoder
 from runners.request import ModelInfo, RequestError, SpeechRequest
 from runners.speech_engine import SpeechEngine
@@ -61,7 +61,12 @@ def _instance() -> CosyVoice:
     return bentoml.get_current_service()
 
 
-@bentoml.service(name="cosyserve", traffic={"timeout": 3600}, logging={"access": {"enabled": False}})
+@bentoml.service(
+    name="cosyserve",
+    traffic={"timeout": 3600},
+    runner_probe={"enabled": False},  # `__is_ready__` asks the runners itself
+    logging={"access": {"enabled": False}},
+)
 @bentoml.asgi_app(create_app(Runners()), path="/")
 class CosyVoice:
     """CosyVoice text-to-speech behind OpenAI's API."""
@@ -76,14 +81,17 @@ class CosyVoice:
         except ModelError as error:
             die(error.message)
         self.engine_client: EngineClient | None = None
+        self._runner_urls: tuple[str, ...] = ()
         self._info: ModelInfo | None = None
 
     @bentoml.on_startup
     async def start(self) -> None:
-        url = SpeechEngine.url  # type: ignore[attr-defined]  # the decorator made it a bentoml.Service
-        if url is None:
+        runners: tuple[Any, ...] = (SpeechEngine, PromptEncoder)  # the decorator made them bentoml.Service objects
+        engine, encoder = (runner.url for runner in runners)
+        if engine is None or encoder is None:
             die("run with `bentoml serve`, without --development: the runners need processes of their own")
-        self.engine_client = EngineClient(url)
+        self._runner_urls = (engine, encoder)
+        self.engine_client = EngineClient(engine)
         await asyncio.to_thread(self.frontend.warm_up)
         self._unready_from_sigterm()
 
@@ -103,12 +111,11 @@ class CosyVoice:
     async def stop(self) -> None:
         if self.engine_client is not None:
             await self.engine_client.close()
-        # Streams have ended by now. What may be left is a probe's call to a stopped runner, which ignores that it is
-        # cancelled: the loop would wait for it for ever.
-        asyncio.get_running_loop().call_later(2, os._exit, 0)
 
     async def __is_ready__(self) -> bool:
-        return not draining.is_set()
+        if draining.is_set():
+            return False
+        return all(await asyncio.gather(*map(is_ready, self._runner_urls))) and not draining.is_set()
 
     async def describe(self) -> ModelInfo:
         """The loaded model; raises RequestError `loading`."""
@@ -127,6 +134,3 @@ class CosyVoice:
         if "error" in result:
             raise RequestError(**result["error"])
         return Conditioning.from_bytes(result["conditioning"])
-
-
-CosyVoice.add_asgi_middleware(DrainingReadiness, draining=draining)  # type: ignore[attr-defined]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from urllib.parse import urlsplit
 
 import aiohttp
 
 from runners.frames import Frame, FrameError, FrameKind, read_frames
+from runners.probe import connect
 from runners.request import RequestError, SpeechRequest
 from runners.speech_engine import SYNTHESIZE_PATH
 
@@ -17,13 +17,8 @@ class EngineClient:
     """Streams speech from an engine at `url` (`file:///path/to.sock` or `http://host:port`)."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        if parts.scheme == "file":
-            connector: aiohttp.BaseConnector = aiohttp.UnixConnector(parts.path, limit=0)
-            self._url = "http://engine" + SYNTHESIZE_PATH
-        else:
-            connector = aiohttp.TCPConnector(limit=0)
-            self._url = url.rstrip("/") + SYNTHESIZE_PATH
+        connector, base = connect(url)
+        self._url = base + SYNTHESIZE_PATH
         # No total limit: a stream lasts as long as its speech. The engine is on the same machine, so connecting is not
         # waited for longer than this.
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=5)
