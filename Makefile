@@ -6,9 +6,9 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
-export TEXT VOICE MODEL_DIR HOST PORT
+export TEXT VOICE MODEL_DIR HOST PORT VARIANT
 
-.PHONY: demo serve test lint types bento lock smoke clean
+.PHONY: demo serve test lint types bento image lock smoke clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python -m launch.demo
@@ -29,10 +29,19 @@ types: $(VENV)/.dev
 bento: $(VENV)/.demo
 	$(BIN)/bentoml build
 
-# The image's lock: every package pinned, for the Python of the base image in bentofile.yaml.
+# VARIANT=gpu: the image with CUDA's packages. Needs podman, buildah or docker.
+image: $(VENV)/.demo
+	$(BIN)/python -m launch.image
+
+# The image's locks: every package pinned, for the Python of the base image in Containerfile.template. On a CPU the same
+# torch release needs none of CUDA's packages; on a GPU onnxruntime-gpu takes onnxruntime's place.
+COMPILE = $(BIN)/uv pip compile pyproject.toml --constraint .torch.txt --quiet --python-version 3.11 \
+	--python-platform x86_64-manylinux_2_28 --no-emit-index-url --no-annotate --no-header --upgrade
 lock: $(VENV)/.dev
-	echo "$(TORCH)" | $(BIN)/uv pip compile pyproject.toml --constraint - --quiet --python-version 3.11 \
-		--no-emit-index-url --no-annotate --no-header --upgrade --output-file requirements.lock
+	echo "$(TORCH)" > .torch.txt
+	$(COMPILE) | grep -vE '^(cuda-|triton==|nvidia-[^m])' > requirements-cpu.lock
+	$(COMPILE) --extra gpu --no-emit-package onnxruntime > requirements-gpu.lock
+	rm .torch.txt
 
 smoke: $(VENV)/.test
 	$(BIN)/python -m pytest tests/smoke -m smoke

@@ -51,6 +51,8 @@ def test_the_bento_holds_what_it_runs_and_nothing_else(bento: Path) -> None:
         "README.md",
         "LICENSE",
         "bentofile.yaml",
+        "requirements-cpu.lock",
+        "requirements-gpu.lock",
     }
     assert (bento / "src" / "models" / "embedded" / "llm.pt").is_file()
     lock = (bento / "env" / "python" / "requirements.txt").read_text()
