@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export TEXT VOICE MODEL_DIR HOST PORT VARIANT
 
-.PHONY: demo serve test lint types bento image lock smoke clean
+.PHONY: demo serve test lint types bento image image-test lock smoke clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python -m launch.demo
@@ -45,6 +45,10 @@ lock: $(VENV)/.dev
 
 smoke: $(VENV)/.test
 	$(BIN)/python -m pytest tests/smoke -m smoke
+
+# Needs root, podman, runc and debootstrap.
+image-test: $(VENV)/.test
+	$(BIN)/python -m pytest tests/image -m image -s
 
 clean:
 	rm -rf $(VENV) out
