@@ -1,4 +1,4 @@
-"""podman for tests: a base image made without a registry of images, and containers that are hardened as on a cluster."""
+"""podman for tests: a base image made without a registry of images, and containers hardened as on a cluster."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def make_base(folder: Path, env: dict[str, str]) -> str:
 
 
 class Container:
-    """A started container of `image`, as a cluster would start it: no root, no capability, nothing to write but /tmp."""
+    """A started container of `image`, as on a cluster: no root, no capability, nothing to write to but /tmp."""
 
     def __init__(self, image: str, env: dict[str, str], inner_port: int = 9090) -> None:
         with socket.socket() as probe:
