@@ -23,7 +23,9 @@ _INVISIBLE_CATEGORIES = frozenset({"Cc", "Cf", "Cn", "Co"})
 _VARIATION_SELECTORS = frozenset(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)]))
 _FOLDED = frozenset({"<wide>", "<narrow>", "<font>", "<circle>", "<compat>", "<square>", "<sub>", "<noBreak>"})
 _CONTROL_TOKEN = re.compile(r"<\|[^<>|]*\|>")
-_PARAGRAPH = re.compile(r"[^\S\n]*\n(?:\s*\n)+\s*|[^\S\n]*\n\s*(?=(?:[-*•·]|\d{1,2}[.)])\s)")
+_BLANKS = re.compile(r"[^\S\n]+")
+_BREAK = re.compile(r" ?\n[ \n]*")
+_LIST_ITEM = re.compile(r"(?:[-*•·]|\d{1,2}[.)])\s")
 _MARKS = re.compile(r"([\u0300-\u036f]{2})[\u0300-\u036f]+")
 _SPACES = re.compile(r"\s+")
 _SPACE_BEFORE_MARK = re.compile(r" +([,.;:!?](?![\w.]))")
@@ -43,7 +45,7 @@ def clean(text: str) -> str:
     text = _MARKS.sub(r"\1", _EMOJI.sub(" ", text))
     # Replaced by a space, never by nothing: what stood around a removed token cannot form a new one.
     text = _CONTROL_TOKEN.sub(" ", text).replace("<|", " ").replace("|>", " ")
-    text = _PARAGRAPH.sub(_end_of_paragraph, text.strip())
+    text = _BREAK.sub(_end_of_line, _BLANKS.sub(" ", text).strip())
     return _SPACE_BEFORE_MARK.sub(r"\1", _SPACES.sub(" ", text)).strip()
 
 
@@ -68,7 +70,9 @@ def _fold(character: str) -> str:
     return character
 
 
-def _end_of_paragraph(match: re.Match[str]) -> str:
+def _end_of_line(match: re.Match[str]) -> str:
+    if match[0].count("\n") == 1 and not _LIST_ITEM.match(match.string, match.end()):
+        return " "
     before = match.string[match.start() - 1]
     if not (before.isalnum() or before in ")）\"”'’"):
         return " "

@@ -178,7 +178,10 @@ class PhonemeFrontend(TextFrontend):
     def prompt_text(self, text: str) -> str:
         if not text.strip():
             return ""
-        return self._inventory.fit(self._phonemize(self._normalise(_checked(text))))
+        normalised = self._normalise(_checked(text))
+        short = split.count_words(normalised) <= self._longest
+        utterances = [normalised] if short else split.split_words(normalised, self._longest)
+        return self._inventory.fit(" ".join(map(self._phonemize, utterances)))
 
     def _segments(self, text: str) -> list[Segment]:
         segments = []

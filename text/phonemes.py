@@ -21,6 +21,7 @@ _STRESS = "ˈˌ"
 _SILENCE = "_"
 MARKS = ",.?!"
 _LONGEST_WORD = 24  # letters; longer words are cut, the network for unknown words reads no further
+_LONGEST_CHAIN = 5  # parts of "state-of-the-art"; the phonemizer's time grows with the cube of their number
 # What stands in for a sound that English, or this voice, does not have.
 _NEAREST_PAIRS = (
     "g:ɡ r:ɹ ɚ:əɹ ɝ:ɜɹ ʔ:t x:k ɣ:ɡ ç:h c:k q:k χ:k e:ɛ a:ɑ o:O ɒ:ɑ Q:O y:i ø:ɜ œ:ɜ ɨ:ɪ ɯ:u ɤ:ʌ ɕ:ʃ ʂ:ʃ S:s ʑ:ʒ ʁ:ɹ "
@@ -105,8 +106,15 @@ def _readable(text: str) -> str:
 
 
 def cut_endless_words(text: str) -> str:
-    """Words of more than 24 letters in parts that can be read."""
+    """Words of more than 24 letters, and chains of more than 5 parts, in pieces that can be read."""
+    text = re.sub(r"\S+", _cut_chain, text)
     return re.sub(rf"[^\W\d_]{{{_LONGEST_WORD + 1},}}", _cut_word, text)
+
+
+def _cut_chain(match: re.Match[str]) -> str:
+    if len(re.findall(r"\w+", match[0])) <= _LONGEST_CHAIN:
+        return match[0]
+    return re.sub(r"(?<=\w)[^\w\s]+(?=\w)", " ", match[0])
 
 
 def _cut_word(match: re.Match[str]) -> str:
