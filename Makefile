@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export TEXT VOICE MODEL_DIR HOST PORT VARIANT
 
-.PHONY: demo serve test lint types bento image image-test lock smoke clean
+.PHONY: demo serve test lint types bento image image-test lock model-import smoke clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python -m launch.demo
@@ -32,6 +32,10 @@ bento: $(VENV)/.demo
 # VARIANT=gpu: the image with CUDA's packages. Needs podman, buildah or docker.
 image: $(VENV)/.demo
 	$(BIN)/python -m launch.image
+
+# MODEL_DIR into BentoML's model store, NAME: under which name.
+model-import: $(VENV)/.demo
+	@$(BIN)/python -m launch.model_import "$(MODEL_DIR)" $(if $(NAME),--name "$(NAME)")
 
 # The image's locks: every package pinned, for the Python of the base image in Containerfile.template. On a CPU the same
 # torch release needs none of CUDA's packages; on a GPU onnxruntime-gpu takes onnxruntime's place.

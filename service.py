@@ -13,13 +13,15 @@ import bentoml
 from bentoml.exceptions import BentoMLException
 
 from api.app import create_app
+from api.oip.grpc_settings import grpc_address
 from models.conditioning import Conditioning
-from models.config import load_config, model_dir
+from models.config import load_config
 from models.errors import ModelError
 from models.tokenizer import Tokenizer
 from runners.engine_client import EngineClient
 from runners.fatal import die
 from runners.frames import Frame
+from runners.model_folder import model_folder
 from runners.probe import is_ready
 from runners.prompt_encoder import PromptEncoder
 from runners.request import ModelInfo, RequestError, SpeechRequest
@@ -35,6 +37,9 @@ class Runners:
     @property
     def frontend(self) -> TextFrontend:
         return _instance().frontend
+
+    async def is_ready(self) -> bool:
+        return await _instance().__is_ready__()
 
     async def describe(self) -> ModelInfo:
         return await _instance().describe()
@@ -61,28 +66,36 @@ def _instance() -> CosyVoice:
     return bentoml.get_current_service()
 
 
+public_api = create_app(Runners())
+
+
 @bentoml.service(
     name="cosyserve",
     traffic={"timeout": 3600},
     runner_probe={"enabled": False},  # `__is_ready__` asks the runners itself
     logging={"access": {"enabled": False}},
 )
-@bentoml.asgi_app(create_app(Runners()), path="/")
+@bentoml.asgi_app(public_api, path="/")
 class CosyVoice:
-    """CosyVoice text-to-speech behind OpenAI's API."""
+    """CosyVoice text-to-speech behind OpenAI's API and the Open Inference Protocol."""
 
     encoder = bentoml.depends(PromptEncoder)
     engine = bentoml.depends(SpeechEngine)
 
     def __init__(self) -> None:
         try:
-            config = load_config(model_dir())
+            config = load_config(model_folder())
             self.frontend = TextFrontend.for_model(config, Tokenizer.load(config.root, config.version))
+            self._grpc_address = grpc_address()
         except ModelError as error:
             die(error.message)
+        except ValueError as error:
+            die(str(error))
         self.engine_client: EngineClient | None = None
         self._runner_urls: tuple[str, ...] = ()
         self._info: ModelInfo | None = None
+        self._grpc: Any = None
+        self._grpc_drain: asyncio.Task | None = None
 
     @bentoml.on_startup
     async def start(self) -> None:
@@ -93,7 +106,24 @@ class CosyVoice:
         self._runner_urls = (engine, encoder)
         self.engine_client = EngineClient(engine)
         await asyncio.to_thread(self.frontend.warm_up)
+        if self._grpc_address is not None:
+            await self._start_grpc(self._grpc_address)
         self._unready_from_sigterm()
+
+    async def _start_grpc(self, address: str) -> None:
+        from api.oip.grpc_server import GrpcServer  # grpc is not imported where it is not used
+
+        self._grpc = GrpcServer(public_api.state.inference)
+        try:
+            await self._grpc.start(address)
+        except RuntimeError:
+            die(f"gRPC cannot listen on {address}: choose another port with GRPC_PORT=...")
+        self._grpc_drain = asyncio.create_task(self._drain_grpc())
+
+    async def _drain_grpc(self) -> None:
+        """From SIGTERM on: HTTP drains by itself, and only then are the shutdown hooks called."""
+        await draining.wait()
+        await self._grpc.drain()
 
     def _unready_from_sigterm(self) -> None:
         """Probes on connections that are already open must see the drain; new connections are refused anyway."""
@@ -109,6 +139,9 @@ class CosyVoice:
 
     @bentoml.on_shutdown
     async def stop(self) -> None:
+        if self._grpc_drain is not None:
+            draining.set()
+            await self._grpc_drain
         if self.engine_client is not None:
             await self.engine_client.close()
 

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import psutil
 
-from models.config import check_files, load_config, model_dir
+from models.config import check_files, load_config
 from models.errors import ModelError
 from runners.fatal import PREFIX
+from runners.model_folder import model_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 MIN_FREE_MEGABYTES = 200
@@ -35,7 +36,7 @@ class LaunchError(Exception):
 def check(host: str, port: int) -> None:
     """Refuse early what would fail late: a broken MODEL_DIR, a port in use, a full disk. Raises LaunchError."""
     try:
-        check_files(load_config(model_dir()))
+        check_files(load_config(model_folder()))
     except ModelError as error:
         raise LaunchError(error.message) from error
     if port:
@@ -96,6 +97,8 @@ class Server:
             "BENTOML_DO_NOT_TRACK": "true",
             **(env or {}),
         }
+        if self._env.get("MODEL_DIR"):  # a tag is looked up in this process's model store, not in the scratch one
+            self._env["MODEL_DIR"] = str(model_folder(self._env["MODEL_DIR"]))
         self.process: subprocess.Popen | None = None
 
     def start(self) -> None:

@@ -4,22 +4,39 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from models.errors import ModelError
+from models.manifest import Manifest, check_sizes, read_manifest
 from models.recipe import read_recipe
 
 _YAML_VERSIONS = {"cosyvoice3.yaml": 3, "cosyvoice2.yaml": 2, "cosyvoice.yaml": 1}
 FOLDER_FILE = "cosyserve.json"
+STAGING = ".pull"  # inside a model folder: what a pull that has not finished left behind
 EMBEDDED = Path(__file__).parent / "embedded"
+MOUNTED = Path("/mnt/models")  # where KServe mounts the weights
 
 
 def model_dir() -> Path:
-    """The folder that `MODEL_DIR` names; the embedded voice when it is empty or not set."""
-    return Path(os.environ.get("MODEL_DIR") or EMBEDDED)
+    """The folder that `MODEL_DIR` names; without it `/mnt/models` if anything is there, else the embedded voice.
+
+    Where KServe was told to bring weights (`STORAGE_URI`) nothing but those will do, there yet or not.
+    """
+    if named := os.environ.get("MODEL_DIR"):
+        return Path(named)
+    return MOUNTED if os.environ.get("STORAGE_URI") or _holds_anything(MOUNTED) else EMBEDDED
+
+
+def _holds_anything(folder: Path) -> bool:
+    try:
+        return any(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:  # weights that may not be read are an error to be told, no reason to take other ones
+        return True
 
 
 @dataclass(frozen=True)
@@ -81,15 +98,22 @@ class ModelConfig:
 
 
 def load_config(model_dir: str | Path) -> ModelConfig:
-    """Read the folder's `cosyvoice{2,3}.yaml` and, if there, its `cosyserve.json`.
+    """Read the folder's `cosyvoice{2,3}.yaml` and, if there, its `cosyserve.json` and its manifest.
 
     Raises ModelError: model_file_missing (no such folder), model_unrecognised (no known yaml, or that of
-    CosyVoice 1), model_config_invalid (a value is missing or of the wrong kind).
+    CosyVoice 1), model_config_invalid (a value is missing or of the wrong kind), checksum_mismatch (a file has not
+    the size that the manifest states), manifest_invalid.
     """
     root = Path(model_dir)
-    path, version = _find_yaml(root)
-    tree = read_recipe(path)
-    folder = _load_folder_config(root / FOLDER_FILE)
+    try:
+        path, version = _find_yaml(root)
+        manifest = read_manifest(root)
+        tree = read_recipe(path)
+        folder = _load_folder_config(root / FOLDER_FILE)
+    except PermissionError as error:
+        raise _unreadable(error.filename) from error
+    if manifest is not None:
+        check_sizes(root, manifest)
     llm, flow, hift, mel = (_section(tree, key, path) for key in ("llm", "flow", "hift", "feat_extractor"))
     # A folder of the first CosyVoice 2 release states rates and chunk only inside its flow section.
     chunk = (flow.get("encoder") or {}).get("static_chunk_size")
@@ -97,7 +121,7 @@ def load_config(model_dir: str | Path) -> ModelConfig:
         return ModelConfig(
             root=root,
             version=version,
-            name=folder.name or root.resolve().name,
+            name=folder.name or _name(root, version, manifest),
             sample_rate=_whole("sample_rate", tree["sample_rate"]),
             token_frame_rate=_whole("token_frame_rate", tree.get("token_frame_rate"), flow.get("input_frame_rate")),
             token_mel_ratio=_whole("token_mel_ratio", tree.get("token_mel_ratio"), flow.get("token_mel_ratio")),
@@ -118,33 +142,80 @@ def load_config(model_dir: str | Path) -> ModelConfig:
 
 def check_files(config: ModelConfig) -> None:
     """Raises ModelError model_file_missing for the first file of the folder that the service would miss later."""
-    names = ["llm.pt", "flow.pt", "hift.pt", "campplus.onnx", f"speech_tokenizer_v{config.version}.onnx"]
-    tokenizer = ("config.json", "vocab.json", "merges.txt", "tokenizer_config.json")
-    names += [f"CosyVoice-BlankEN/{name}" for name in tokenizer]
-    if config.folder.frontend == "phonemes":
-        names.append("phonemes.json")
-    for name in names:
+    for name in (*required_files(config.version), *(["phonemes.json"] if config.folder.frontend == "phonemes" else [])):
         if not (config.root / name).is_file():
             raise ModelError("model_file_missing", f"{config.root / name} is missing: the download is not complete")
+
+
+def required_files(version: int) -> tuple[str, ...]:
+    """Paths below the folder of what the service reads of every CosyVoice `version`."""
+    tokenizer = ("config.json", "vocab.json", "merges.txt", "tokenizer_config.json")
+    return (
+        *("llm.pt", "flow.pt", "hift.pt", "campplus.onnx", f"speech_tokenizer_v{version}.onnx"),
+        *(f"CosyVoice-BlankEN/{name}" for name in tokenizer),
+        f"cosyvoice{version}.yaml",
+    )
+
+
+# What it reads besides, if it is there.
+OPTIONAL_FILES = ("spk2info.pt", FOLDER_FILE, "phonemes.json")
+
+
+def model_files(names: Collection[str], where: str | Path) -> list[str]:
+    """Those of `names` (paths below the folder or repository `where`) that the service reads.
+
+    The yaml, which makes a folder a model, comes last. Raises ModelError: model_unrecognised, model_file_missing.
+    """
+    required = required_files(recognise(names, where))
+    if missing := [name for name in required if name not in names]:
+        raise ModelError("model_file_missing", f"{where} is not complete, it has no {', '.join(missing)}")
+    return [*(name for name in OPTIONAL_FILES if name in names), *required]
+
+
+def files_of(root: Path) -> list[str]:
+    """The files in the folder `root` that the service reads, in order of their paths. Raises ModelError, see above."""
+    names = [path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()]
+    return sorted(model_files(names, root))
+
+
+def recognise(names: Collection[str], where: str | Path) -> int:
+    """The version of CosyVoice, 2 or 3, by the yaml among `names`. Raises ModelError model_unrecognised."""
+    for name, version in _YAML_VERSIONS.items():
+        if name in names:
+            if version == 1:
+                raise ModelError(
+                    "model_unrecognised",
+                    f"{where}/{name}: CosyVoice 1 is not supported yet; use a CosyVoice 2 folder (cosyvoice2.yaml) "
+                    "or a Fun-CosyVoice 3 folder (cosyvoice3.yaml)",
+                )
+            return version
+    raise ModelError(
+        "model_unrecognised",
+        f"{where} holds neither cosyvoice2.yaml nor cosyvoice3.yaml: not a CosyVoice model folder",
+    )
 
 
 def _find_yaml(root: Path) -> tuple[Path, int]:
     if not root.is_dir():
         raise ModelError("model_file_missing", f"{root} is not a folder; point MODEL_DIR at a CosyVoice model folder")
-    for name, version in _YAML_VERSIONS.items():
-        path = root / name
-        if path.is_file():
-            if version == 1:
-                raise ModelError(
-                    "model_unrecognised",
-                    f"{path}: CosyVoice 1 is not supported yet; use a CosyVoice 2 folder (cosyvoice2.yaml) "
-                    "or a Fun-CosyVoice 3 folder (cosyvoice3.yaml)",
-                )
-            return path, version
-    raise ModelError(
-        "model_unrecognised",
-        f"{root} holds neither cosyvoice2.yaml nor cosyvoice3.yaml: not a CosyVoice model folder",
-    )
+    if not os.access(root, os.R_OK | os.X_OK):
+        raise _unreadable(root)
+    names = [name for name in _YAML_VERSIONS if (root / name).is_file()]
+    if not names and (root / STAGING).is_dir():
+        raise ModelError("model_file_missing", f"the pull into {root} has not finished: run it again, it continues")
+    version = recognise(names, root)
+    return root / f"cosyvoice{version}.yaml", version
+
+
+def _unreadable(path: object) -> ModelError:
+    return ModelError("model_file_missing", f"{path} may not be read by this user (uid {os.getuid()})")
+
+
+def _name(root: Path, version: int, manifest: Manifest | None) -> str:
+    """What a folder that does not name itself is called: by its manifest, else by its own name if that tells."""
+    if manifest is not None and manifest.name:
+        return manifest.name
+    return f"cosyvoice{version}" if root == MOUNTED else root.resolve().name
 
 
 def _section(tree: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:

@@ -7,9 +7,10 @@ from typing import Any
 
 import bentoml
 
-from models.config import load_config, model_dir
+from models.config import load_config
 from models.errors import ModelError
 from runners.fatal import die
+from runners.model_folder import model_folder
 from runners.speech_engine import GPU_SHARE, KEEP_SESSION
 
 logger = logging.getLogger("cosyserve.prompt_encoder")
@@ -31,7 +32,7 @@ class PromptEncoder:
         from models.prompt_features import PromptModels
 
         try:
-            self._models = PromptModels.load(load_config(model_dir()))
+            self._models = PromptModels.load(load_config(model_folder()))
         except ModelError as error:
             die(error.message)
 

@@ -14,10 +14,11 @@ from typing import Any
 import bentoml
 from starlette.types import Receive, Scope, Send
 
-from models.config import load_config, model_dir
+from models.config import load_config
 from models.errors import ModelError
 from runners.fatal import die
 from runners.frames import Frame, FrameKind
+from runners.model_folder import model_folder
 from runners.request import ModelInfo, RequestError, SpeechRequest
 
 logger = logging.getLogger("cosyserve.engine")
@@ -171,4 +172,4 @@ def _load_model() -> Any:
 
     torch.set_num_threads(available_cores())
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return CosyVoice.load(load_config(model_dir()), device=device)
+    return CosyVoice.load(load_config(model_folder()), device=device)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from models.config import ModelConfig, SamplingConfig, load_config
+from models import config as configuration
+from models.config import EMBEDDED, ModelConfig, SamplingConfig, load_config, model_dir
 from models.errors import ModelError
 from models.recipe import read_recipe
 from tests.golden import golden
@@ -212,3 +214,52 @@ def test_reading_a_folder_imports_no_torch() -> None:
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- which folder
+
+
+def test_a_mounted_folder_is_taken_if_anything_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounted = tmp_path / "mnt" / "models"
+    monkeypatch.setattr(configuration, "MOUNTED", mounted)
+    monkeypatch.delenv("MODEL_DIR", raising=False)
+    monkeypatch.delenv("STORAGE_URI", raising=False)
+    assert model_dir() == EMBEDDED
+    monkeypatch.setenv("STORAGE_URI", "pvc://weights/model")  # weights that do not come are no reason to take others
+    assert model_dir() == mounted
+    monkeypatch.delenv("STORAGE_URI")
+    mounted.mkdir(parents=True)
+    assert model_dir() == EMBEDDED
+    (mounted / "anything").touch()
+    assert model_dir() == mounted
+    monkeypatch.setenv("MODEL_DIR", "")
+    assert model_dir() == mounted
+    monkeypatch.setenv("MODEL_DIR", str(tmp_path))
+    assert model_dir() == tmp_path
+
+
+def test_a_mounted_folder_is_called_after_its_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(configuration, "MOUNTED", tmp_path)
+    assert load_config(folder(tmp_path, name="cosyvoice3.yaml")).name == "cosyvoice3"
+    (tmp_path / "cosyserve.json").write_text('{"name": "my-voice"}')
+    assert load_config(tmp_path).name == "my-voice"
+
+
+@pytest.mark.parametrize("closed", ["", "cosyvoice2.yaml"])
+def test_weights_that_may_not_be_read_are_an_error_and_no_reason_to_take_others(closed: str, tmp_path: Path) -> None:
+    path = folder(tmp_path) / closed
+    code = (
+        "import os; from pathlib import Path; from models import config; from models.errors import ModelError\n"
+        f"os.chdir({str(tmp_path.parent)!r})\n"  # by a relative path: pytest's own folders are closed to others
+        f"config.MOUNTED = Path({tmp_path.name!r})\n"
+        "if os.getuid() == 0: os.setuid(65534)\n"
+        "try: config.load_config(config.model_dir())\n"
+        "except ModelError as error: print(error.message)"
+    )
+    mode = path.stat().st_mode
+    path.chmod(0)
+    try:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    finally:
+        path.chmod(mode)
+    assert re.search("may not be read by this user .uid [1-9]", done.stdout), done.stderr

@@ -1,0 +1,126 @@
+"""Pull a model from a hub into a folder: resumable, verified, and no model before it is whole."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from models.config import STAGING, model_files
+from models.errors import ModelError
+from models.hub import Hub, RemoteFile, Snapshot
+from models.manifest import Manifest, read_manifest, record_of, write_manifest
+
+_HEADROOM = 64 * 2**20  # bytes that stay free on the disk
+
+
+def pull(
+    hub: Hub,
+    repo: str,
+    root: Path,
+    *,
+    name: str | None = None,
+    revision: str | None = None,
+    report: Callable[[str], None] = lambda line: None,
+) -> Manifest:
+    """Bring the files that the service reads of `repo` into the folder `root`, and the manifest of them.
+
+    The yaml, by which a folder is a model, comes last. What is there already is kept if it is right, so that an
+    interrupted pull continues and a damaged folder is mended. `name` is what the model shall be called; `report` is
+    told what goes on, a line at a time. Raises ModelError, those of Hub and: model_unrecognised, model_file_missing,
+    checksum_mismatch, manifest_invalid, target_not_usable.
+    """
+    snapshot = hub.snapshot(repo, revision)
+    files = [snapshot.files[file] for file in model_files(snapshot.files, f"{repo} on {hub.source}")]
+    try:
+        _check_target(root, files, hub.source, snapshot)
+        missing = [file for file in files if not _is(root / file.name, file)]
+        report(f"{repo} at {snapshot.revision[:12]}: {len(missing)} of {len(files)} files are to come, {_mb(missing)}")
+        _check_space(root, missing)
+        (root / STAGING).mkdir(parents=True, exist_ok=True)
+        *others, yaml = files
+        for file in others:
+            if file in missing:
+                report(f"{file.name}, {_mb([file])}")
+                _place(_fetch(hub, snapshot, file, root), root / file.name)
+        staged = _fetch(hub, snapshot, yaml, root) if yaml in missing else root / yaml.name
+        records = {file.name: record_of(root / file.name) for file in others} | {yaml.name: record_of(staged)}
+        manifest = Manifest(name, dict(sorted(records.items())), hub.source, repo, snapshot.revision)
+        write_manifest(root, manifest)
+        _place(staged, root / yaml.name)
+        shutil.rmtree(root / STAGING)
+    except OSError as error:
+        raise ModelError("target_not_usable", f"{error.filename or root}: {error.strerror or error}") from error
+    return manifest
+
+
+def _check_target(root: Path, files: Sequence[RemoteFile], source: str, snapshot: Snapshot) -> None:
+    """A folder with another model in it is left alone: a mixture of two would pass for one."""
+    held = read_manifest(root)
+    if held is None:
+        found = [file.name for file in files if (root / file.name).exists()]
+        if found and not (root / STAGING).is_dir():
+            raise ModelError(
+                "target_not_usable", f"{root} holds a {found[0]} that no pull brought: give another folder with --to"
+            )
+        return
+    same = (held.source, held.repo, held.revision) == (source, snapshot.repo, snapshot.revision)
+    # A branch may have moved on under the same name.
+    moved = [
+        file.name
+        for file in files
+        if file.sha256 and file.name in held.files and held.files[file.name].sha256 != file.sha256
+    ]
+    if not same or moved:
+        raise ModelError(
+            "target_not_usable",
+            f"{root} holds another model or revision ({held.repo or held.name or 'of unknown origin'} at "
+            f"{held.revision}): give a folder of its own with --to",
+        )
+
+
+def _check_space(root: Path, missing: Sequence[RemoteFile]) -> None:
+    existing = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
+    staged = sum(path.stat().st_size for path in (root / STAGING).rglob("*") if path.is_file())
+    needed = sum(file.size for file in missing) - staged + _HEADROOM
+    free = shutil.disk_usage(existing).free
+    if missing and free < needed:
+        raise ModelError(
+            "target_not_usable",
+            f"{root}: the disk has {free // 2**20} MB free, the pull needs {needed // 2**20} MB",
+        )
+
+
+def _place(staged: Path, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    staged.replace(path)
+
+
+def _fetch(hub: Hub, snapshot: Snapshot, file: RemoteFile, root: Path) -> Path:
+    """The file's place in the staging folder, its content verified."""
+    staged = root / STAGING / file.name
+    if not _is(staged, file):
+        hub.download(snapshot, file, root / STAGING)
+        if not _is(staged, file):
+            staged.unlink()
+            raise ModelError(
+                "checksum_mismatch",
+                f"{file.name} arrived with another checksum than {hub.source} states and was thrown away: run it again",
+            )
+    return staged
+
+
+def _is(path: Path, file: RemoteFile) -> bool:
+    """The file at `path` is the one that the hub states, as far as it states it."""
+    if not path.is_file() or path.stat().st_size != file.size:
+        return False
+    if file.sha256 is not None:
+        return record_of(path).sha256 == file.sha256
+    if file.git_sha1 is not None:
+        return hashlib.sha1(b"blob %d\0" % file.size + path.read_bytes()).hexdigest() == file.git_sha1
+    return True
+
+
+def _mb(files: Sequence[RemoteFile]) -> str:
+    return f"{sum(file.size for file in files) / 1e6:.0f} MB"
