@@ -13,6 +13,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import errors, listing, speech
 from api.backend import Backend
 from api.connection import CLIENT_CLOSED_REQUEST
+from api.oip import routes as oip
+from api.oip.inference import Inference
 from api.references import ReferenceVoices
 
 logger = logging.getLogger("cosyserve.api")
@@ -21,12 +23,18 @@ MAX_REQUEST_ID = 128
 
 
 def create_app(backend: Backend) -> FastAPI:
-    """The API over `backend`. A FastAPI instance, as BentoML looks at its routes to merge them with its own."""
+    """The API over `backend`. A FastAPI instance, as BentoML looks at its routes to merge them with its own.
+
+    Its `state.inference` is what a gRPC server beside it shares with it.
+    """
     # BentoML serves the merged OpenAPI document and its page; a second pair would shadow them.
     app = FastAPI(title="CosyServe", docs_url=None, redoc_url=None, openapi_url=None)
     errors.install(app)
-    app.include_router(speech.router(backend, ReferenceVoices(backend)))
+    references = ReferenceVoices(backend)
+    app.include_router(speech.router(backend, references))
     app.include_router(listing.router(backend))
+    app.state.inference = inference = Inference(backend, references)
+    oip.install(app, inference)
 
     @app.api_route("/v1/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
     async def unknown(path: str) -> None:

@@ -18,6 +18,9 @@ class Backend(Protocol):
     def frontend(self) -> TextFrontend:
         """The text front end of the loaded model."""
 
+    async def is_ready(self) -> bool:
+        """Whether requests would be served now: false while the model loads, and from SIGTERM on."""
+
     async def describe(self) -> ModelInfo:
         """The loaded model. Raises RequestError `loading` (503) before it is."""
 

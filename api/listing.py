@@ -6,6 +6,7 @@ from fastapi import APIRouter
 
 from api.backend import Backend
 from api.errors import ApiError
+from api.oip.models import served_names
 from runners.request import ModelInfo
 
 
@@ -14,15 +15,19 @@ def router(backend: Backend) -> APIRouter:
 
     @routes.get("/v1/models")
     async def models() -> dict:
-        """The served model, in OpenAI's list shape."""
-        return {"object": "list", "data": [_model(await backend.describe())]}
+        """The served model, in OpenAI's list shape; `models` is the list of KServe's v1 protocol."""
+        info = await backend.describe()
+        return {"object": "list", "data": [_model(info)], "models": served_names(info)}
 
     @routes.get("/v1/models/{model_id:path}")
     async def model(model_id: str) -> dict:
+        """The served model; `name` and `ready` are KServe's."""
         info = await backend.describe()
-        if model_id != info.name:
+        if model_id != info.name and model_id not in served_names(info):
             raise ApiError(404, "model_not_found", f"No model {model_id!r}; this server has {info.name!r}.", "model")
-        return _model(info)
+        if not await backend.is_ready():
+            raise ApiError(503, "loading", "The model is not ready. Try again shortly.", "model")
+        return {**_model(info), "name": model_id, "ready": True}
 
     @routes.get("/v1/audio/voices")
     async def voices() -> dict:

@@ -7,8 +7,12 @@ import hashlib
 from collections import OrderedDict
 
 from api.backend import Backend
-from audio.decode import decode_reference, parse_data_url
+from audio.decode import MAX_PEAK, Audio, check_reference, decode_reference, parse_data_url
+from audio.errors import AudioError
 from models.conditioning import Conditioning
+
+# A data URL, the bytes of a sound file, or decoded audio.
+Reference = str | bytes | Audio
 
 
 class ReferenceVoices:
@@ -19,16 +23,34 @@ class ReferenceVoices:
         self._capacity = capacity
         self._known: OrderedDict[str, Conditioning] = OrderedDict()
 
-    async def conditioning(self, data_url: str) -> Conditioning:
+    async def conditioning(self, reference: Reference) -> Conditioning:
         """Raises AudioError (`ref_audio_*`) and RequestError."""
-        data = parse_data_url(data_url)
-        key = hashlib.sha256(data).hexdigest()
+        if isinstance(reference, str):
+            reference = parse_data_url(reference)
+        key = _content_hash(reference)
         if key in self._known:
             self._known.move_to_end(key)
             return self._known[key]
-        audio = await asyncio.to_thread(decode_reference, data)
+        audio = await asyncio.to_thread(_checked, reference)
         voice = await self._backend.encode(audio.samples.tobytes(), audio.sample_rate)
         self._known[key] = voice
         while len(self._known) > self._capacity:
             self._known.popitem(last=False)
         return voice
+
+
+def _content_hash(reference: bytes | Audio) -> str:
+    if isinstance(reference, bytes):
+        return hashlib.sha256(reference).hexdigest()
+    # The rate goes first: no sound file begins with it, so that samples never pass for a file's bytes.
+    return hashlib.sha256(f"{reference.sample_rate} Hz:".encode() + reference.samples.tobytes()).hexdigest()
+
+
+def _checked(reference: bytes | Audio) -> Audio:
+    if isinstance(reference, bytes):
+        return decode_reference(reference)
+    check_reference(reference)
+    if (peak := abs(reference.samples).max()) > MAX_PEAK:
+        message = f"The reference audio reaches {peak:.3g} times full scale; at most {MAX_PEAK:g} is accepted."
+        raise AudioError("ref_audio_invalid", message)
+    return reference

@@ -12,6 +12,8 @@ from api.errors import ApiError
 
 MAX_BODY_BYTES = 16 * 1024 * 1024  # a reference recording of 10 MB as base64, and the text
 MAX_SEED = 2**63 - 1
+MAX_INSTRUCTIONS = 512
+MAX_REF_TEXT = 2000
 
 # Fields of OpenAI's and its relatives' speech APIs that this server knows of but does not honour.
 KNOWN_UNSUPPORTED = frozenset(
@@ -49,24 +51,30 @@ class SpeechBody(BaseModel):
     response_format: str = Field("wav", description="wav, pcm (16 bit little-endian mono) or flac.")
     speed: Annotated[float, Field(strict=True)] = Field(1.0, description="0.25 to 4.0; 2.0 is twice as fast.")
     seed: Annotated[int, Field(strict=True)] | None = Field(None, description="Same seed, same audio.")
-    instructions: str | None = Field(None, max_length=512, description="How to speak, in words.")
+    instructions: str | None = Field(None, max_length=MAX_INSTRUCTIONS, description="How to speak, in words.")
     stream_format: Literal["audio", "sse"] = Field("audio", description="Raw audio, or server-sent events.")
     stream: StrictBool = Field(True, description="false: one buffered file with exact sizes in its header.")
     ref_audio: str | None = Field(None, description="Voice to clone: data:audio/...;base64,... of 1 to 30 s.")
-    ref_text: str | None = Field(None, max_length=2000, description="What is said in ref_audio.")
+    ref_text: str | None = Field(None, max_length=MAX_REF_TEXT, description="What is said in ref_audio.")
 
 
 Body = TypeVar("Body", bound=BaseModel)
 
 
-async def read_body(request: Request, kind: type[Body]) -> Body:
-    """The JSON body as `kind`. Raises ApiError: payload_too_large, input_not_utf8, invalid_json, invalid_type,
-    unknown_parameter, unsupported_parameter, missing_parameter, invalid_value."""
+async def read_bytes(request: Request) -> bytes:
+    """The whole body. Raises ApiError payload_too_large."""
     data = bytearray()
     async for chunk in request.stream():
         data += chunk
         if len(data) > MAX_BODY_BYTES:
             raise ApiError(413, "payload_too_large", f"The body is over {MAX_BODY_BYTES // 2**20} MiB.")
+    return bytes(data)
+
+
+async def read_body(request: Request, kind: type[Body]) -> Body:
+    """The JSON body as `kind`. Raises ApiError: payload_too_large, input_not_utf8, invalid_json, invalid_type,
+    unknown_parameter, unsupported_parameter, missing_parameter, invalid_value."""
+    data = await read_bytes(request)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -77,6 +85,11 @@ async def read_body(request: Request, kind: type[Body]) -> Body:
         raise ApiError(400, "invalid_json", "The body is not valid JSON.") from None
     if not isinstance(values, dict):
         raise ApiError(422, "invalid_type", "The body must be a JSON object.")
+    return validated(values, kind)
+
+
+def validated(values: dict[str, Any], kind: type[Body]) -> Body:
+    """`values` as `kind`. Raises ApiError for the first field at fault."""
     try:
         return kind.model_validate(values)
     except ValidationError as error:

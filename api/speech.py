@@ -6,33 +6,24 @@ import asyncio
 import base64
 import json
 import logging
-import secrets
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from urllib.parse import quote
 
-import numpy as np
 from fastapi import APIRouter, Request, Response
-from fastapi.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
 
 from api.backend import Backend
 from api.connection import run_while_connected
+from api.engine_stream import EngineStream
 from api.errors import ApiError, as_api_error
 from api.references import ReferenceVoices
-from api.schema import MAX_SEED, SpeechBody, read_body
+from api.schema import SpeechBody, read_body
+from api.synthesis import SpeechWish, check_wish, first_frame, samples_of, speak, speech_request
 from api.telemetry import Recording
 from audio.encode import FORMATS, Encoder, encode_whole, make_encoder
-from runners.frames import Frame, FrameKind
+from runners.frames import Frame
 from runners.request import ModelInfo, SpeechRequest
-from text.clean import clean
-from text.errors import TextError
 
 logger = logging.getLogger("cosyserve.api")
-
-MIN_SPEED, MAX_SPEED = 0.25, 4.0
-# A name for the `voice` field that SDKs insist on, when ref_audio brings the voice.
-INLINE_VOICE = "inline"
 
 
 def router(backend: Backend, references: ReferenceVoices) -> APIRouter:
@@ -60,7 +51,9 @@ async def _speak(backend: Backend, references: ReferenceVoices, body: SpeechBody
     try:
         info = await backend.describe()
         _check(body, info)
-        speech = await _request(backend, references, body, info)
+        wish = _wish(body)
+        check_wish(wish, info)
+        speech = await speech_request(backend, references, wish, info)
         recording.started(info.sample_rate)
         if body.stream:
             return await _streamed(backend, speech, body, info, recording)
@@ -74,65 +67,28 @@ async def _speak(backend: Backend, references: ReferenceVoices, body: SpeechBody
 
 
 def _check(body: SpeechBody, info: ModelInfo) -> None:
-    """Refuse what can be refused before any work. Raises ApiError."""
+    """Refuse what this endpoint cannot do. Raises ApiError."""
     if body.model and body.model not in (info.name, f"cosyvoice-{info.version}"):
         raise ApiError(404, "model_not_found", f"No model {body.model!r}; this server has {info.name!r}.", "model")
     if body.response_format not in FORMATS:
         known = ", ".join(FORMATS)
         message = f"No format {body.response_format!r}; there are {known}."
         raise ApiError(400, "unsupported_format", message, "response_format")
-    if not MIN_SPEED <= body.speed <= MAX_SPEED:
-        message = f"speed must be from {MIN_SPEED} to {MAX_SPEED}, not {body.speed}."
-        raise ApiError(400, "invalid_value", message, "speed")
-    if body.seed is not None and not 0 <= body.seed <= MAX_SEED:
-        raise ApiError(400, "invalid_value", f"seed must be from 0 to {MAX_SEED}.", "seed")
-    if body.ref_text is not None and body.instructions is not None:
-        raise ApiError(400, "invalid_value", "instructions take no transcript: leave ref_text out.", "ref_text")
-    if body.ref_text is not None and body.ref_audio is None:
-        raise ApiError(400, "invalid_value", "ref_text is the transcript of ref_audio, which is missing.", "ref_text")
-    if body.ref_audio is not None and body.voice not in (None, "", INLINE_VOICE):
-        message = f"Give voice or ref_audio, not both (voice {INLINE_VOICE!r} may stand beside ref_audio)."
-        raise ApiError(400, "voice_conflict", message, "voice")
     if not body.stream and body.stream_format == "sse":
         raise ApiError(400, "invalid_value", "stream_format sse needs stream true.", "stream")
-    names = [voice.id for voice in info.voices]
-    if body.ref_audio is None and body.voice and body.voice not in names:
-        known = ", ".join(names) or "none; give ref_audio"
-        raise ApiError(404, "voice_not_found", f"No voice {body.voice!r}. Known voices: {known}.", "voice")
 
 
-async def _request(backend: Backend, references: ReferenceVoices, body: SpeechBody, info: ModelInfo) -> SpeechRequest:
-    segments = await asyncio.to_thread(backend.frontend.segments, body.input)
-    instructions = None
-    if body.instructions is not None:
-        instructions = clean(body.instructions)
-        if not instructions:
-            raise ApiError(400, "invalid_value", "instructions say nothing.", "instructions")
-    voice, conditioning, transcript = body.voice or info.default_voice, None, None
-    if body.ref_audio is not None:
-        voice = None
-        conditioning = await references.conditioning(body.ref_audio)
-        transcript = await _transcript(backend, body.ref_text) if body.ref_text is not None else None
-    return SpeechRequest(
-        segments=tuple(segment.tokens_text for segment in segments),
-        voice=voice,
-        conditioning=conditioning,
-        prompt_text=transcript,
-        instructions=instructions,
-        stream=body.stream,
+def _wish(body: SpeechBody) -> SpeechWish:
+    return SpeechWish(
+        text=body.input,
+        voice=body.voice,
         speed=body.speed,
-        seed=body.seed if body.seed is not None else secrets.randbelow(2**32),
+        seed=body.seed,
+        instructions=body.instructions,
+        ref_audio=body.ref_audio,
+        ref_text=body.ref_text,
+        stream=body.stream,
     )
-
-
-async def _transcript(backend: Backend, text: str) -> str:
-    try:
-        transcript = await asyncio.to_thread(backend.frontend.prompt_text, text)
-    except TextError as error:
-        raise ApiError(400, error.code, error.message, "ref_text") from error
-    if not transcript:
-        raise ApiError(400, "invalid_value", "ref_text has no words; leave it out to clone without one.", "ref_text")
-    return transcript
 
 
 def _headers(info: ModelInfo, speech: SpeechRequest) -> dict[str, str]:
@@ -142,15 +98,7 @@ def _headers(info: ModelInfo, speech: SpeechRequest) -> dict[str, str]:
 async def _buffered(
     backend: Backend, speech: SpeechRequest, body: SpeechBody, info: ModelInfo, recording: Recording
 ) -> Response:
-    pieces, summary = [], {}
-    async with aclosing(backend.stream(speech)) as frames:
-        async for frame in frames:
-            if frame.kind is FrameKind.AUDIO:
-                recording.audio(len(frame.payload) // 4)
-                pieces.append(np.frombuffer(frame.payload, np.float32))
-            else:
-                summary = frame.json()
-    samples = np.concatenate(pieces)
+    samples, summary = await speak(backend, speech, recording)
     content = await asyncio.to_thread(encode_whole, body.response_format, samples, info.sample_rate)
     recording.finished("ok")
     headers = _headers(info, speech)
@@ -165,16 +113,11 @@ async def _streamed(
     backend: Backend, speech: SpeechRequest, body: SpeechBody, info: ModelInfo, recording: Recording
 ) -> Response:
     frames = backend.stream(speech)
-    # The first frame decides the status: what fails before any audio is a proper error response.
-    try:
-        first = await anext(frames)
-    except BaseException:
-        await frames.aclose()
-        raise
+    first = await first_frame(frames)
     encoder = make_encoder(body.response_format, info.sample_rate)
     form = _events if body.stream_format == "sse" else _audio
     content_type = "text/event-stream" if body.stream_format == "sse" else encoder.content_type
-    return _EngineStream(
+    return EngineStream(
         form(first, frames, encoder, recording),
         frames,
         recording,
@@ -183,33 +126,12 @@ async def _streamed(
     )
 
 
-class _EngineStream(StreamingResponse):
-    """A response that closes the engine's stream however it ends, also when the client left before the first byte."""
-
-    def __init__(
-        self, content: AsyncGenerator[bytes, None], frames: AsyncGenerator[Frame, None], recording: Recording, **options
-    ) -> None:
-        super().__init__(content, **options)
-        self._content, self._frames, self._recording = content, frames, recording
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await super().__call__(scope, receive, send)
-        except Exception as error:
-            self._recording.finished(as_api_error(error).code)
-            raise
-        finally:
-            self._recording.finished("cancelled")  # unless the content has said how it ended
-            await self._content.aclose()
-            await self._frames.aclose()
-
-
 async def _audio(
     first: Frame, frames: AsyncGenerator[Frame, None], encoder: Encoder, recording: Recording
 ) -> AsyncGenerator[bytes, None]:
     """The container's bytes. A failure breaks the chunked body off: it never looks like a finished file."""
     yield encoder.begin()
-    async for samples in _samples(first, frames, recording):
+    async for samples in samples_of(first, frames, recording):
         yield encoder.feed(samples)
     yield encoder.end()
     recording.finished("ok")
@@ -230,7 +152,7 @@ async def _events(
     try:
         if begin := encoder.begin():
             yield delta(begin)
-        async for samples in _samples(first, frames, recording, end):
+        async for samples in samples_of(first, frames, recording, end):
             if data := encoder.feed(samples):
                 yield delta(data)
         if rest := encoder.end():
@@ -246,17 +168,3 @@ async def _events(
     usage["total_tokens"] = sum(usage.values())
     yield event("speech.audio.done", usage=usage, finish_reason=summary["finish_reason"])
     recording.finished("ok")
-
-
-async def _samples(
-    first: Frame, frames: AsyncGenerator[Frame, None], recording: Recording, end: list[Frame] | None = None
-) -> AsyncGenerator[np.ndarray, None]:
-    """`[L]` float32 blocks; the END frame goes into `end`."""
-    frame: Frame | None = first
-    while frame is not None:
-        if frame.kind is FrameKind.AUDIO:
-            recording.audio(len(frame.payload) // 4)
-            yield np.frombuffer(frame.payload, np.float32)
-        elif end is not None:
-            end.append(frame)
-        frame = await anext(frames, None)

@@ -12,6 +12,8 @@ REQUESTS = Counter("cosyserve_requests", "Requests by route and outcome.", ["rou
 TTFA = Histogram("cosyserve_ttfa_seconds", "Request read to first audio.", ["route"], buckets=_LATENCY)
 RTF = Histogram("cosyserve_rtf", "Processing time over audio time.", ["route"], buckets=_RTF)
 AUDIO = Counter("cosyserve_audio_seconds", "Audio made, in seconds.", ["route"])
+STREAMS = Counter("cosyserve_streams", "Streamed responses that had audio.", ["route"])
+DISCONTINUOUS = Counter("cosyserve_discontinuous_streams", "Of those, where a listener would have run dry.", ["route"])
 ACTIVE = Gauge("cosyserve_active_streams", "Requests in progress.", ["route"], multiprocess_mode="livesum")
 
 
@@ -24,20 +26,40 @@ class Recording:
         self._samples = 0
         self._sample_rate = 1
         self._outcome: str | None = None
+        self._first_audio_at = 0.0
+        self._streamed = False
+        self._dry = False
         ACTIVE.labels(route).inc()
 
     def started(self, sample_rate: int) -> None:
         self._sample_rate = sample_rate
 
-    def audio(self, samples: int) -> None:
+    def audio(self, samples: int, *, streamed: bool = False) -> None:
+        """More audio was made; `streamed`: and goes to a listener as it comes."""
+        now = time.monotonic()
         if self._samples == 0:
-            TTFA.labels(self._route).observe(time.monotonic() - self._began)
+            TTFA.labels(self._route).observe(now - self._began)
+            self._first_audio_at = now
+            if streamed:
+                self._streamed = True
+                STREAMS.labels(self._route).inc()
+        else:
+            self._listen(now)
         self._samples += samples
+
+    def _listen(self, now: float) -> None:
+        """Count the stream, once, if a listener who began with the first audio has played all there is by `now`."""
+        played_out = now - self._first_audio_at > self._samples / self._sample_rate
+        if self._streamed and not self._dry and played_out:
+            self._dry = True
+            DISCONTINUOUS.labels(self._route).inc()
 
     def finished(self, outcome: str) -> None:
         if self._outcome is not None:
             return
         self._outcome = outcome
+        if outcome != "ok":  # more was to come: whoever gave up or saw it fail may have run dry first
+            self._listen(time.monotonic())
         ACTIVE.labels(self._route).dec()
         REQUESTS.labels(self._route, outcome).inc()
         if self._samples:

@@ -1,0 +1,38 @@
+"""Every refusal on the protocol's routes: one string that begins with the stable code, as its clients print it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable
+
+from fastapi import Response
+from fastapi.responses import JSONResponse
+
+from api.errors import RETRY_AFTER_SECONDS, ApiError, as_api_error
+
+logger = logging.getLogger("cosyserve.api")
+
+
+def known(error: Exception) -> ApiError:
+    """The error as the client sees it; what nobody expected goes into the log."""
+    problem = as_api_error(error)
+    if problem.code == "internal_error":
+        logger.error("a request failed", exc_info=error)
+    return problem
+
+
+def sentence(problem: ApiError) -> str:
+    return f"{problem.code}: {problem.message}"
+
+
+async def answered(work: Awaitable[Response]) -> Response:
+    """The response of `work`, or the response that its exception is."""
+    try:
+        return await work
+    except Exception as error:
+        return error_response(known(error))
+
+
+def error_response(problem: ApiError) -> JSONResponse:
+    headers = {"Retry-After": RETRY_AFTER_SECONDS} if problem.status in (429, 503) else None
+    return JSONResponse({"error": sentence(problem)}, problem.status, headers)

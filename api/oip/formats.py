@@ -1,0 +1,76 @@
+"""Samples as the audio tensor a client asked for, whole or hop by hop."""
+
+from __future__ import annotations
+
+import base64
+
+import numpy as np
+
+from api.errors import ApiError
+from api.oip.tensors import BYTES, Tensor
+from audio.encode import FORMATS as FILE_FORMATS
+from audio.encode import encode_whole, make_encoder, to_pcm16
+from audio.errors import AudioError
+
+INT16, FLOAT32 = "int16", "float32"
+_BASE64 = "_base64"
+AUDIO_FORMATS = (*FILE_FORMATS, *(name + _BASE64 for name in FILE_FORMATS), INT16, FLOAT32)
+"""Files as UINT8, files as base64 text in one BYTES element (never raw BYTES: clients take BYTES for text), samples."""
+
+
+class AudioTensor:
+    """One response's audio in `audio_format`: `whole` once, or `feed` for each hop and then `end`.
+
+    Tensors have shape [N], or [1, N] with `batched`. Raises ApiError unsupported_format, AudioError nonfinite_audio.
+    """
+
+    def __init__(self, audio_format: str, sample_rate: int, name: str = "audio", batched: bool = False) -> None:
+        if audio_format not in AUDIO_FORMATS:
+            known = ", ".join(AUDIO_FORMATS)
+            raise ApiError(400, "unsupported_format", f"No format {audio_format!r}; there are {known}.", "format")
+        self.audio_format, self.sample_rate = audio_format, sample_rate
+        self._name, self._batched = name, batched
+        self._file = audio_format.removesuffix(_BASE64)
+        self._encoder = make_encoder(self._file, sample_rate) if self._file in FILE_FORMATS else None
+        self._head = self._encoder.begin() if self._encoder else b""
+
+    @property
+    def elements_per_sample(self) -> int:
+        """How many elements of the tensor one sample takes at most (0: the tensor is one element)."""
+        if self.audio_format.endswith(_BASE64):
+            return 0
+        return 2 if self._encoder else 1
+
+    def whole(self, samples: np.ndarray) -> Tensor:
+        """All samples `[L]` float32; files have exact sizes in their headers."""
+        if self._encoder is None:
+            return self._samples(samples)
+        return self._bytes(encode_whole(self._file, samples, self.sample_rate))
+
+    def feed(self, samples: np.ndarray) -> Tensor | None:
+        """The next hop, `[L]` float32; None while the file format holds it back."""
+        if self._encoder is None:
+            return self._samples(samples)
+        data, self._head = self._head + self._encoder.feed(samples), b""
+        return self._bytes(data) if data else None
+
+    def end(self) -> Tensor | None:
+        """What was held back, if anything."""
+        data = self._encoder.end() if self._encoder else b""
+        return self._bytes(data) if data else None
+
+    def _bytes(self, data: bytes) -> Tensor:
+        if self.audio_format.endswith(_BASE64):
+            return Tensor(self._name, BYTES, (1,), (base64.b64encode(data),))
+        return self._tensor("UINT8", np.frombuffer(data, np.uint8))
+
+    def _samples(self, samples: np.ndarray) -> Tensor:
+        if self.audio_format == INT16:
+            return self._tensor("INT16", to_pcm16(samples))
+        if not np.isfinite(samples).all():
+            raise AudioError("nonfinite_audio", "The model produced NaN or infinite samples.")
+        return self._tensor("FP32", samples)
+
+    def _tensor(self, datatype: str, data: np.ndarray) -> Tensor:
+        shape = (1, len(data)) if self._batched else (len(data),)
+        return Tensor(self._name, datatype, shape, data)

@@ -1,0 +1,194 @@
+"""The Open Inference Protocol over gRPC, with Triton's streaming inference and model configuration."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any
+
+import grpc
+from google.protobuf.json_format import ParseDict
+from google.protobuf.message import DecodeError
+
+from api.errors import ApiError
+from api.oip import metadata
+from api.oip.errors import known, sentence
+from api.oip.grpc_messages import failed_response, final_response, hop_response, infer_response, read_infer_request
+from api.oip.inference import MAX_ANSWER_SAMPLES, Inference, recorded
+from api.oip.messages import SERVICE, message
+from api.oip.models import VERSION
+from api.oip.request import FINAL_RESPONSE
+from api.oip.rest import check_load, unload_refused
+from api.schema import MAX_BODY_BYTES
+
+DRAIN_SECONDS = 86_400.0
+"""Running calls finish, however long they take; whoever sent SIGTERM has the last word."""
+GOODBYE_SECONDS = 1.0
+_OPTIONS = (
+    ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a rival
+    ("grpc.max_receive_message_length", MAX_BODY_BYTES),
+    ("grpc.max_send_message_length", 4 * MAX_ANSWER_SAMPLES + 2**20),
+)
+_STATUS = {
+    404: grpc.StatusCode.NOT_FOUND,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    500: grpc.StatusCode.INTERNAL,
+    501: grpc.StatusCode.UNIMPLEMENTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+}
+ModelInferRequest = message("ModelInferRequest")
+
+
+class GrpcServer:
+    """Serves `inference` at one address until it is drained."""
+
+    def __init__(self, inference: Inference) -> None:
+        self._inference = inference
+        self._draining = asyncio.Event()
+        self._server = grpc.aio.server(options=_OPTIONS)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
+
+    async def start(self, address: str) -> None:
+        """Raises RuntimeError when `address` cannot be used."""
+        if not self._server.add_insecure_port(address):
+            raise RuntimeError(f"cannot bind {address}")
+        await self._server.start()
+
+    async def drain(self) -> None:
+        """Take no new calls and return when the running ones have finished. May be called again."""
+        self._draining.set()
+        await self._server.stop(DRAIN_SECONDS)
+
+    def _handlers(self) -> dict[str, grpc.RpcMethodHandler]:
+        calls: dict[str, Callable[[Any], Awaitable[Any]]] = {
+            "ServerLive": self._server_live,
+            "ServerReady": self._server_ready,
+            "ServerMetadata": self._server_metadata,
+            "ModelReady": self._model_ready,
+            "ModelMetadata": self._model_metadata,
+            "ModelConfig": self._model_config,
+            "ModelStatistics": self._model_statistics,
+            "ModelInfer": self._model_infer,
+            "RepositoryModelLoad": self._load,
+            "RepositoryModelUnload": self._unload,
+        }
+        handlers = {
+            name: grpc.unary_unary_rpc_method_handler(_unary(message(f"{name}Request"), call))
+            for name, call in calls.items()
+        }
+        return {**handlers, "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._model_stream_infer)}
+
+    async def _server_live(self, request: Any) -> Any:
+        return message("ServerLiveResponse")(live=True)
+
+    async def _server_ready(self, request: Any) -> Any:
+        return message("ServerReadyResponse")(ready=await self._inference.backend.is_ready())
+
+    async def _server_metadata(self, request: Any) -> Any:
+        return message("ServerMetadataResponse")(**metadata.server())
+
+    async def _model_ready(self, request: Any) -> Any:
+        return message("ModelReadyResponse")(ready=await self._inference.is_ready(request.name, request.version))
+
+    async def _model_metadata(self, request: Any) -> Any:
+        model = await self._inference.model(request.name, request.version)
+        return message("ModelMetadataResponse")(**metadata.model(model))
+
+    async def _model_config(self, request: Any) -> Any:
+        model = await self._inference.model(request.name, request.version)
+        return ParseDict({"config": metadata.config(model)}, message("ModelConfigResponse")())
+
+    async def _model_statistics(self, request: Any) -> Any:
+        """How many inferences each model has answered; their times are in the metrics."""
+        models = [await self._inference.model(request.name, request.version)] if request.name else ()
+        response = message("ModelStatisticsResponse")()
+        for model in models or await self._inference.models():
+            count = self._inference.answered[model.name]
+            response.model_stats.add(name=model.name, version=VERSION, inference_count=count)
+        return response
+
+    async def _load(self, request: Any) -> Any:
+        name = request.model_name or request.repository_name
+        await check_load(self._inference, name, bool(request.parameters))
+        return message("RepositoryModelLoadResponse")(model_name=name, isLoaded=True)
+
+    async def _unload(self, request: Any) -> Any:
+        name = request.model_name or request.repository_name
+        await self._inference.model(name)
+        raise unload_refused(name)
+
+    async def _model_infer(self, request: Any) -> Any:
+        with recorded() as recording:
+            asked = await asyncio.to_thread(read_infer_request, request)
+            model = await self._inference.model(request.model_name, request.model_version, tuple(asked.inputs))
+            raw = bool(request.raw_input_contents)
+            listed = () if raw else [spec.name for spec in model.outputs]
+            tensors = await self._inference.infer(model, asked, listed, recording)
+            return await asyncio.to_thread(infer_response, model, asked, tensors, raw)
+
+    async def _model_stream_infer(self, requests: AsyncIterable[bytes], context: grpc.aio.ServicerContext) -> None:
+        """Each request of the stream is answered in full before the next one is begun."""
+        try:
+            async with aclosing(self._until_drained(requests)) as received:
+                async for data in received:
+                    await self._answer(ModelInferRequest.FromString(data), context)
+        except Exception as error:
+            await _abort(context, error)
+
+    async def _until_drained(self, requests: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+        """The client's requests. A stream on which nothing runs must not hold up the drain: raises ApiError then."""
+        source: AsyncIterator[bytes] = aiter(requests)
+        drained = asyncio.ensure_future(self._draining.wait())
+        following: asyncio.Future[bytes | None] | None = None
+        try:
+            while True:
+                following = asyncio.ensure_future(_next(source))
+                await asyncio.wait({following, drained}, return_when=asyncio.FIRST_COMPLETED)
+                if drained.done():  # a client that has what it wants is about to end its stream well
+                    await asyncio.wait({following}, timeout=GOODBYE_SECONDS)
+                if not following.done():
+                    raise ApiError(503, "draining", "The server is stopping. Try again shortly.")
+                if (data := following.result()) is None:
+                    return
+                yield data
+        finally:
+            drained.cancel()
+            if following is not None:
+                following.cancel()
+
+    async def _answer(self, request: Any, context: grpc.aio.ServicerContext) -> None:
+        """Write one response per hop. A failure becomes a response too, and leaves the stream to the next request."""
+        try:
+            with recorded() as recording:
+                asked = await asyncio.to_thread(read_infer_request, request)
+                model = await self._inference.model(request.model_name, request.model_version, tuple(asked.inputs))
+                async with aclosing(self._inference.stream_infer(model, asked, recording)) as hops:
+                    async for tensors in hops:
+                        await context.write(hop_response(model, asked, tensors).SerializeToString())
+        except Exception as error:
+            await context.write(failed_response(request, sentence(known(error))).SerializeToString())
+            return
+        if asked.parameters.get(FINAL_RESPONSE):
+            await context.write(final_response(model, asked).SerializeToString())
+
+
+async def _next(source: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(source, None)
+
+
+def _unary(request_type: Any, call: Callable[[Any], Awaitable[Any]]) -> Callable[..., Awaitable[bytes]]:
+    async def handle(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        try:
+            return (await call(request_type.FromString(data))).SerializeToString()
+        except Exception as error:
+            return await _abort(context, error)
+
+    return handle
+
+
+async def _abort(context: grpc.aio.ServicerContext, error: Exception) -> Any:
+    if isinstance(error, DecodeError):
+        error = ApiError(400, "invalid_message", "The message is no valid protobuf message of this call.")
+    problem = known(error)
+    await context.abort(_STATUS.get(problem.status, grpc.StatusCode.INVALID_ARGUMENT), sentence(problem))

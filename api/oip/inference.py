@@ -1,0 +1,154 @@
+"""One inference, whatever transport asked for it: the model, its answer as tensors, whole or hop by hop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from api.backend import Backend
+from api.errors import ApiError, as_api_error
+from api.oip.formats import AudioTensor
+from api.oip.models import VERSION, ServedModel, served_models
+from api.oip.request import InferRequest
+from api.oip.tensors import Tensor
+from api.references import ReferenceVoices
+from api.synthesis import SpeechWish, check_wish, first_frame, samples_of, speak, speech_request
+from api.telemetry import Recording
+from runners.frames import Frame
+
+ROUTE = "oip"
+MAX_ANSWER_SAMPLES = 2**26
+"""Of one answer that is not streamed: 46 minutes at 24 kHz, 256 MiB as FP32."""
+MAX_LISTED_ELEMENTS = 2**22
+"""Of an answer whose numbers are written out one by one: some 90 MB of JSON."""
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """A whole answer: its audio, and the END frame's fields (`finish_reason`, ...)."""
+
+    audio: Tensor
+    seed: int
+    summary: dict[str, Any]
+
+
+@contextmanager
+def recorded() -> Iterator[Recording]:
+    """The metrics of one request; the block's exception is its outcome."""
+    recording = Recording(ROUTE)
+    try:
+        yield recording
+        recording.finished("ok")
+    except (asyncio.CancelledError, GeneratorExit):
+        recording.finished("cancelled")
+        raise
+    except Exception as error:
+        recording.finished(as_api_error(error).code)
+        raise
+
+
+class Inference:
+    """What REST and gRPC share."""
+
+    def __init__(self, backend: Backend, references: ReferenceVoices) -> None:
+        self.backend, self._references = backend, references
+        self.answered: Counter[str] = Counter()  # by model
+
+    async def models(self) -> tuple[ServedModel, ...]:
+        """Raises RequestError `loading`."""
+        return served_models(await self.backend.describe())
+
+    async def model(self, name: str, version: str = "", inputs: Sequence[str] = ()) -> ServedModel:
+        """The model of that name; where two share one, that whose text is among `inputs`.
+
+        Raises ApiError model_not_found, RequestError loading.
+        """
+        models = await self.models()
+        named = [model for model in models if model.name == name]
+        if not named:
+            known = " and ".join(repr(model.name) for model in models)
+            raise ApiError(404, "model_not_found", f"No model {name!r}; this server has {known}.", "model")
+        if version not in ("", VERSION):
+            message = f"{name!r} has no version {version!r}; it has {VERSION!r}."
+            raise ApiError(404, "model_not_found", message, "version")
+        return next((model for model in named if model.text_input in inputs), named[0])
+
+    async def is_ready(self, name: str, version: str = "") -> bool:
+        """Raises ApiError model_not_found once it is known which models there are."""
+        if not await self.backend.is_ready():
+            return False
+        await self.model(name, version)
+        return True
+
+    async def infer(
+        self, model: ServedModel, request: InferRequest, listed: Sequence[str], recording: Recording
+    ) -> list[Tensor]:
+        """All outputs that were asked for; those in `listed` are to be written out number by number."""
+        wish, audio = self._wanted(model, request, stream=False)
+        limit = MAX_ANSWER_SAMPLES
+        if model.outputs[0].name in listed and audio.elements_per_sample:
+            limit = MAX_LISTED_ELEMENTS // audio.elements_per_sample
+        spoken = await self.speak(wish, audio, recording, limit)
+        self.answered[model.name] += 1
+        return _outputs(model, request, spoken.audio)
+
+    async def speak(
+        self, wish: SpeechWish, audio: AudioTensor, recording: Recording, max_samples: int = MAX_ANSWER_SAMPLES
+    ) -> Spoken:
+        """A whole answer. Raises what the layers below raise, and ApiError answer_too_long."""
+        info = await self.backend.describe()
+        check_wish(wish, info)
+        speech = await speech_request(self.backend, self._references, wish, info)
+        recording.started(info.sample_rate)
+        samples, summary = await speak(self.backend, speech, recording, max_samples)
+        return Spoken(await asyncio.to_thread(audio.whole, samples), speech.seed, summary)
+
+    async def stream_infer(
+        self, model: ServedModel, request: InferRequest, recording: Recording
+    ) -> AsyncGenerator[list[Tensor], None]:
+        """The outputs of one hop after the other."""
+        wish, audio = self._wanted(model, request, stream=True)
+        async with aclosing(self.stream(wish, audio, recording)) as hops:
+            async for tensor in hops:
+                yield _outputs(model, request, tensor)
+        self.answered[model.name] += 1
+
+    async def stream(
+        self, wish: SpeechWish, audio: AudioTensor, recording: Recording, end: list[Frame] | None = None
+    ) -> AsyncGenerator[Tensor, None]:
+        """The audio of one hop after the other; closing it cancels the request. The END frame goes into `end`."""
+        info = await self.backend.describe()
+        check_wish(wish, info)
+        speech = await speech_request(self.backend, self._references, wish, info)
+        recording.started(info.sample_rate)
+        async with aclosing(self.backend.stream(speech)) as frames:
+            first = await first_frame(frames)
+            async with aclosing(samples_of(first, frames, recording, end)) as blocks:
+                async for samples in blocks:
+                    if (tensor := audio.feed(samples)) is not None:
+                        yield tensor
+            if (rest := audio.end()) is not None:
+                yield rest
+
+    def _wanted(self, model: ServedModel, request: InferRequest, stream: bool) -> tuple[SpeechWish, AudioTensor]:
+        model.check(request.inputs)
+        known = [spec.name for spec in model.outputs]
+        for output in request.outputs:
+            if output.name not in known:
+                message = f"{model.name!r} has no output {output.name!r}; it has {', '.join(known)}."
+                raise ApiError(400, "unknown_tensor", message, output.name)
+        return model.wish(request.inputs, stream), model.audio(request.inputs)
+
+
+def _outputs(model: ServedModel, request: InferRequest, audio: Tensor) -> list[Tensor]:
+    made = {audio.name: audio}
+    if "sample_rate" in (spec.name for spec in model.outputs):
+        made["sample_rate"] = Tensor("sample_rate", "INT32", (1,), np.array([model.sample_rate], np.int32))
+    names = [output.name for output in request.outputs] or list(made)
+    return [made[name] for name in names]
