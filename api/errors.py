@@ -11,6 +11,7 @@ from runners.request import RequestError
 from text.errors import TextError
 
 RETRY_AFTER_SECONDS = "1"
+MAX_MESSAGE, MAX_PARAM = 600, 100  # characters: what a client sent is not sent back at length
 
 
 class ApiError(Exception):
@@ -18,7 +19,9 @@ class ApiError(Exception):
 
     def __init__(self, status: int, code: str, message: str, param: str | None = None) -> None:
         super().__init__(message)
-        self.status, self.code, self.message, self.param = status, code, message, param
+        self.status, self.code = status, code
+        self.message = message if len(message) <= MAX_MESSAGE else message[: MAX_MESSAGE - 1] + "…"
+        self.param = param and param[:MAX_PARAM]
 
     def body(self) -> dict:
         """The OpenAI error object."""

@@ -55,6 +55,8 @@ def check_wish(wish: SpeechWish, info: ModelInfo) -> None:
             raise ApiError(400, "invalid_value", f"{field} has {len(value):,} characters, over {limit:,}.", field)
     if wish.ref_text is not None and wish.instructions is not None:
         raise ApiError(400, "invalid_value", "instructions take no transcript: leave ref_text out.", "ref_text")
+    if wish.instructions is not None and "instruct" not in info.modes:
+        raise ApiError(400, "unsupported_parameter", "This model does not follow instructions.", "instructions")
     if wish.ref_text is not None and wish.ref_audio is None:
         raise ApiError(400, "invalid_value", "ref_text is the transcript of ref_audio, which is missing.", "ref_text")
     if wish.ref_audio is not None and wish.voice not in (None, "", INLINE_VOICE):

@@ -146,7 +146,7 @@ def _check_header(file: soundfile.SoundFile, max_seconds: float) -> None:
         )
     # libsndfile reports the largest 64-bit number when the header leaves the length open (streamed FLAC).
     if file.frames < 2**63 - 1 and file.frames > max_seconds * file.samplerate:
-        raise _too_long(f"is {file.frames / file.samplerate:.1f} s long", max_seconds)
+        raise _too_long(f"is {file.frames / file.samplerate:.2f} s long", max_seconds)
 
 
 def _too_long(what: str, max_seconds: float) -> AudioError:
@@ -190,7 +190,7 @@ def check_reference(audio: Audio, *, max_seconds: float = MAX_SECONDS) -> None:
             f"The reference audio has {audio.sample_rate} Hz; at least {MIN_SAMPLE_RATE} Hz are needed.",
         )
     if audio.duration > max_seconds:
-        raise _too_long(f"is {audio.duration:.1f} s long", max_seconds)
+        raise _too_long(f"is {audio.duration:.2f} s long", max_seconds)
     if audio.duration < MIN_SECONDS:
         raise AudioError(
             "ref_audio_too_short",

@@ -33,7 +33,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
         # Files of torch < 1.6 are no zip archives and cannot be mapped.
         loaded = torch.load(path, weights_only=True, mmap=zipfile.is_zipfile(path), map_location="cpu")
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, OSError, KeyError) as error:
-        raise ModelError("checkpoint_unreadable", f"{path} cannot be read: {_why_unreadable(path, error)}") from error
+        raise ModelError("checkpoint_unreadable", f"{path} cannot be read: {why_unreadable(path, error)}") from error
     if not isinstance(loaded, dict):
         raise ModelError("checkpoint_unreadable", f"{path} holds a {type(loaded).__name__}, not a state dict")
     state = {str(key).replace("generator.", ""): value for key, value in loaded.items() if key not in _STRAY_KEYS}
@@ -119,7 +119,7 @@ def _names(items: list[str]) -> str:
     return shown if len(items) <= _NAMED_KEYS else f"{shown} and {len(items) - _NAMED_KEYS} more"
 
 
-def _why_unreadable(path: Path, error: Exception) -> str:
+def why_unreadable(path: Path, error: Exception) -> str:
     with path.open("rb") as file:
         head = file.read(64)
     if not head:

@@ -62,10 +62,12 @@ def load_presets(path: str | Path, config: ModelConfig) -> dict[str, Conditionin
         return {}
     import torch
 
+    from models.checkpoint import why_unreadable
+
     try:
         table = torch.load(path, weights_only=True, map_location="cpu")
     except Exception as error:  # whatever a damaged file makes of the unpickler
-        raise ModelError("checkpoint_unreadable", f"{path} cannot be read: {error}") from error
+        raise ModelError("checkpoint_unreadable", f"{path} cannot be read: {why_unreadable(path, error)}") from error
     if not isinstance(table, dict):
         raise ModelError("checkpoint_unreadable", f"{path} holds no table of voices")
     voices = {}

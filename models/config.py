@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
@@ -226,10 +227,10 @@ def _section(tree: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]
 
 
 def _whole(name: str, *values: Any) -> int:
-    """The first of `values` that is given, as an int."""
+    """The first of `values` that is given, as an int above 0."""
     value = next((value for value in values if value is not None), None)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != int(value):
-        raise ValueError(f"{name} must be a whole number, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < math.inf or value % 1:
+        raise ValueError(f"{name} must be a whole number above 0, not {value!r}")
     return int(value)
 
 

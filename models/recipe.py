@@ -33,7 +33,7 @@ def read_recipe(path: Path) -> dict[str, Any]:
     """The recipe's tree with all references resolved. Raises ModelError model_config_invalid."""
     try:
         tree = yaml.load(path.read_text(encoding="utf-8"), Loader=_DataLoader)
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ModelError("model_config_invalid", f"{path} is not valid yaml: {error}") from error
     if not isinstance(tree, dict):
         raise ModelError("model_config_invalid", f"{path} holds no mapping")

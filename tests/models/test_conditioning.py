@@ -100,3 +100,4 @@ def test_a_damaged_voice_file_is_one_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"spk2info\.pt") as caught:
         load_presets(path, load_config(golden(2).dir))
     assert caught.value.code == "checkpoint_unreadable"
+    assert "weights_only" not in caught.value.message

@@ -106,6 +106,8 @@ def test_references(tmp_path: Path, text: str, value: object) -> None:
         ("x: 1\ny: !ref <x> / 0", "division"),
         ("x: [", "not valid yaml"),
         ("- 1", "no mapping"),
+        ("[" * 5000, "not valid yaml"),
+        ("x: 2001-99-99", "not valid yaml"),
     ],
 )
 def test_what_cannot_be_read_is_one_clear_error(tmp_path: Path, text: str, named: str) -> None:
@@ -135,6 +137,8 @@ def test_rates_stated_only_in_the_flow_section_are_found(tmp_path: Path) -> None
         ("token_frame_rate: 25", "", "token_frame_rate"),
         ("chunk_size: 25", "chunk_size: many", "chunk_size"),
         ("chunk_size: 25", "chunk_size: 2.5", "chunk_size"),
+        ("chunk_size: 25", "chunk_size: .inf", "chunk_size"),
+        ("sample_rate: 24000", "sample_rate: 0", "sample_rate"),
         ("top_p: 0.8, ", "", "top_p"),
         ("tau_r: 0.1", "tau_r: true", "tau_r"),
         ("    pre_lookahead_len: 3", "    other: 3", "pre_lookahead_len"),

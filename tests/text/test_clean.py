@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import timeit
 import unicodedata
 
 import pytest
@@ -49,6 +50,17 @@ def test_a_lone_surrogate_is_no_text() -> None:
     with pytest.raises(TextError) as caught:
         clean("abc \ud83d")
     assert caught.value.code == "input_not_utf8"
+
+
+@pytest.mark.parametrize("filling", [" ", "\t", "\n", " \n", "\n- "])
+def test_twice_the_blanks_take_twice_the_time(filling: str) -> None:
+    """A factor of 4, as of a quadratic pass, would be seen; 3 leaves room for a busy machine."""
+
+    def seconds(repeats: int) -> float:
+        text = "a" + filling * repeats + "a"
+        return min(timeit.repeat(lambda: clean(text), number=1, repeat=5))
+
+    assert seconds(40_000) < 3 * seconds(20_000) + 0.01
 
 
 @given(st.text(max_size=200))

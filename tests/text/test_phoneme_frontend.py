@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,19 @@ def test_a_transcript_becomes_phonemes_too(frontend: TextFrontend) -> None:
 def test_an_endless_word_is_read_to_its_end(frontend: TextFrontend) -> None:
     assert len(frontend.segments("supercalifragilistic" * 60)) > 2
     assert phonemes(frontend, "a" * 500 + "zoo").endswith("zˈu.")
+
+
+@pytest.mark.parametrize("link", ["1-", "a-", "-1", "1–", "a-a@b-b-", "1/", "a'"])
+def test_an_endless_chain_is_read_in_bounded_pieces(frontend: TextFrontend, link: str) -> None:
+    """The phonemizer alone takes minutes for these: its time grows with the cube of a chain's length."""
+    began = time.process_time()
+    segments = frontend.segments(link * 500)
+    assert time.process_time() - began < 10
+    assert all(len(segment.text.split()) <= 40 for segment in segments)
+
+
+def test_a_short_chain_stays_a_word(frontend: TextFrontend) -> None:
+    assert [segment.text for segment in frontend.segments("A state-of-the-art thing.")] == ["A state-of-the-art thing."]
 
 
 @settings(max_examples=150, deadline=None)
