@@ -1,0 +1,204 @@
+"""One InferenceService in the Kubernetes API, through the KServe SDK: bounded calls, errors as sentences."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import urllib3
+from kserve.api.kserve_client import KServeClient
+from kserve.constants import constants
+from kserve.models import V1beta1InferenceService
+from kserve.utils.utils import get_default_target_namespace
+from kubernetes import client, config
+
+from errors import ConflictError, RolloutError, UnavailableError
+from inference_service import InferenceService
+
+CONNECT_SECONDS, READ_SECONDS = 5.0, 30.0
+CONFLICT_ATTEMPTS = 20
+API_VERSION = f"{constants.KSERVE_GROUP}/{constants.KSERVE_V1BETA1_VERSION}"
+PLURAL = constants.KSERVE_PLURAL_INFERENCESERVICE
+
+
+class _BoundedClient(client.ApiClient):
+    """The SDK passes no timeout on, and without one a dead connection is waited for forever."""
+
+    def request(self, *args: Any, **options: Any) -> Any:
+        options["_request_timeout"] = options.get("_request_timeout") or (CONNECT_SECONDS, READ_SECONDS)
+        return super().request(*args, **options)
+
+
+class Cluster:
+    """Reads and writes the InferenceService `name`. Every method raises RolloutError with a sentence."""
+
+    def __init__(self, kubeconfig: str | None, context: str | None, namespace: str | None, name: str) -> None:
+        # urllib3 announces each of its own retries on stderr; here an error is told once, by us.
+        logging.getLogger("urllib3").setLevel(logging.ERROR)
+        try:
+            self._sdk = KServeClient(config_file=kubeconfig, context=context)
+            self.namespace = namespace or _namespace_of(kubeconfig, context)
+        except config.ConfigException as error:
+            raise RolloutError(f"the kubeconfig is of no use: {_one_line(str(error))}") from None
+        self._sdk.api_instance = client.CustomObjectsApi(_BoundedClient())
+        self.name = name
+
+    def get(self) -> InferenceService | None:
+        """The live object, or None where there is none. RolloutError too where KServe is not installed."""
+        try:
+            return InferenceService(self._call(self._sdk.get, self.name, namespace=self.namespace))
+        except _AbsentError:
+            return None
+
+    def require(self) -> InferenceService:
+        """As `get`; a RolloutError where there is none."""
+        service = self.get()
+        if service is None:
+            raise RolloutError(
+                f"there is no InferenceService {self.name} in namespace {self.namespace}: deploy it first"
+            )
+        return service
+
+    def create(self, document: dict) -> InferenceService:
+        """ConflictError where one appeared meanwhile."""
+        try:
+            return InferenceService(self._call(self._sdk.create, _model(document), namespace=self.namespace))
+        except _AbsentError as absent:
+            raise RolloutError(absent.message) from None
+
+    def replace(self, document: dict, dry_run: bool = False) -> InferenceService:
+        """Writes the whole object, which alone can clear a field: the SDK's patch drops what is None.
+
+        ConflictError if the object is not at the document's resourceVersion any more. A dry run passes admission and
+        defaulting, and writes nothing.
+        """
+        try:
+            if not dry_run:
+                call = self._call(self._sdk.replace, self.name, _model(document), namespace=self.namespace)
+            else:
+                where = (constants.KSERVE_GROUP, constants.KSERVE_V1BETA1_VERSION, self.namespace, PLURAL, self.name)
+                replace = self._sdk.api_instance.replace_namespaced_custom_object
+                call = self._call(replace, *where, document, dry_run="All")
+        except _AbsentError as absent:
+            raise RolloutError(absent.message) from None
+        return InferenceService(call)
+
+    def delete(self) -> bool:
+        """False where there was nothing to delete."""
+        try:
+            self._call(self._sdk.delete, self.name, namespace=self.namespace)
+        except _AbsentError:
+            return False
+        return True
+
+    def edit(self, change: Callable[[InferenceService], dict | None]) -> tuple[InferenceService, InferenceService]:
+        """Read, change, replace, and again from the reading on when somebody else wrote in between.
+
+        `change` returns the new document, or None if nothing is to be written. Returns the object as it was
+        and as it is now.
+        """
+
+        def attempt() -> tuple[InferenceService, InferenceService]:
+            live = self.require()
+            document = change(live)
+            return live, live if document is None else self.replace(document)
+
+        return self.retry(attempt)
+
+    def retry(self, attempt: Callable[[], Any]) -> Any:
+        """`attempt` again while it meets a ConflictError: controllers write the status all the time."""
+        for number in range(1, CONFLICT_ATTEMPTS):
+            try:
+                return attempt()
+            except ConflictError:
+                time.sleep(min(0.05 * number, 0.5))
+        return attempt()
+
+    def _call(self, method: Callable[..., dict], *args: Any, **options: Any) -> dict:
+        try:
+            return method(*args, **options)
+        except client.ApiException as error:
+            raise self._refusal(error) from None
+        except RuntimeError as error:
+            # KServeClient wraps the API's answer into the text of a RuntimeError; the answer itself is its context.
+            if isinstance(error.__context__, client.ApiException):
+                raise self._refusal(error.__context__) from None
+            raise
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            host = self._sdk.api_instance.api_client.configuration.host
+            cause = getattr(error, "reason", None) or error
+            raise UnavailableError(f"the Kubernetes API at {host} cannot be reached: {_one_line(str(cause))}") from None
+
+    def _refusal(self, error: client.ApiException) -> RolloutError:
+        message, reason = _status(error)
+        where = f"{self.name} in namespace {self.namespace}"
+        if error.status == 404:
+            if reason != "NotFound":
+                return RolloutError(f"this cluster has no InferenceServices ({API_VERSION}): install KServe first")
+            return _AbsentError(message)
+        if error.status == 409:
+            return ConflictError(f"somebody else writes {where} all the time: {message}")
+        if "admission webhook" in message or error.status in (400, 422):
+            return RolloutError(f"the cluster refuses {where}: {message}")
+        if error.status in (401, 403):
+            return RolloutError(f"not allowed on {where}: {message}")
+        if error.status == 0 or error.status == 429 or error.status >= 500:
+            return UnavailableError(f"the Kubernetes API has a fault ({error.status}): {message}")
+        return RolloutError(f"the Kubernetes API answers {error.status}: {message}")
+
+
+class _AbsentError(RolloutError):
+    """The API has no such object (or no such namespace)."""
+
+    @property
+    def message(self) -> str:
+        return str(self)
+
+
+def _model(document: dict) -> V1beta1InferenceService:
+    """The SDK's model around plain fields: a field this SDK does not know travels along, as does an explicit null."""
+    document = copy.deepcopy(document)
+    metadata = document["metadata"]
+    return V1beta1InferenceService(
+        api_version=document["apiVersion"],
+        kind=document["kind"],
+        metadata=client.V1ObjectMeta(
+            name=metadata["name"],
+            namespace=metadata.get("namespace"),
+            labels=metadata.get("labels"),
+            annotations=metadata.get("annotations"),
+            finalizers=metadata.get("finalizers"),
+            owner_references=metadata.get("ownerReferences"),
+            resource_version=metadata.get("resourceVersion"),
+            uid=metadata.get("uid"),
+        ),
+        spec=document["spec"],
+    )
+
+
+def _namespace_of(kubeconfig: str | None, context: str | None) -> str:
+    """The namespace of the kubeconfig's context; inside a pod, the pod's own."""
+    try:
+        contexts, active = config.list_kube_config_contexts(kubeconfig)
+    except config.ConfigException:
+        return get_default_target_namespace().strip()
+    chosen = next((item for item in contexts if item["name"] == context), active)
+    return chosen["context"].get("namespace") or "default"
+
+
+def _status(error: client.ApiException) -> tuple[str, str]:
+    """The message and the reason of a Kubernetes Status; another body is its own message and has no reason."""
+    body = error.body or error.reason or ""
+    try:
+        status = json.loads(body)
+        return _one_line(status["message"]), status.get("reason", "")
+    except (ValueError, TypeError, KeyError):
+        return _one_line(str(body)), ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")

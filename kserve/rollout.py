@@ -1,0 +1,206 @@
+"""The rollout command: python kserve/rollout.py deploy|status|canary|watch|promote|rollback|warm|delete.
+
+Exit codes: 0 done; 1 failed, or rolled back; 2 a command line that is none. Whatever ends a command is one sentence
+on stderr. Every command may be cut off and run again: the cluster holds all that it needs to go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from errors import NotReachedError, RolloutError
+from options import parse
+
+if TYPE_CHECKING:
+    from cluster import Cluster
+    from knative import KnativeRollout
+    from stepwise import Plan, StepwiseRollout
+
+# The SDK takes seconds to import, so what needs it is imported by the command that does: --help is at once.
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = parse(arguments, COMMANDS)
+    try:
+        options.command(options)
+    except ImportError as error:
+        return _fail(f"the KServe SDK is not usable ({error}): pip install 'kserve>=0.21,<0.22' 'kubernetes>=36,<37'")
+    except RolloutError as error:
+        return _fail(str(error))
+    except KeyboardInterrupt:
+        return _fail(f"interrupted; the cluster goes on with what was written. {options.interrupted}")
+    return 0
+
+
+def _deploy(options: argparse.Namespace) -> None:
+    from deploy import deploy
+    from waiting import Progress
+
+    manifest = _manifest(options)
+    deploy(_cluster(options, manifest), manifest, _patience(options), Progress(), options.force)
+
+
+def _status(options: argparse.Namespace) -> None:
+    from report import as_data, as_table
+
+    service = _cluster(options).require()
+    sys.stdout.write((json.dumps(as_data(service), indent=2) if options.json else as_table(service)) + "\n")
+
+
+def _canary(options: argparse.Namespace) -> None:
+    from manifest import lay_over, with_image
+
+    manifest = _manifest(options) if options.file else None
+    cluster = _cluster(options, manifest)
+    change = None
+    if manifest is not None:
+        chosen = manifest
+        change = lambda live: lay_over(live, chosen)  # noqa: E731 - one of two ways to change, both one call
+    elif options.image:
+        change = lambda live: with_image(live, options.image)  # noqa: E731
+    percent = options.percent
+    if not options.analyse:
+        try:
+            _rollout(cluster, options).canary(change, percent, options.force)
+        except NotReachedError as error:
+            raise RolloutError(f"{error}; the canary stays as it is: end it with rollback") from None
+        return
+    analysis = _analysis(cluster, options)
+    if change is None:
+        analysis.run()
+    else:
+        analysis.start(change, _plan(options).steps[0] if percent is None else percent, options.force)
+
+
+def _watch(options: argparse.Namespace) -> None:
+    _analysis(_cluster(options), options).run()
+
+
+def _promote(options: argparse.Namespace) -> None:
+    _rollout(_cluster(options), options).promote()
+
+
+def _rollback(options: argparse.Namespace) -> None:
+    _rollout(_cluster(options), options).rollback(options.undo)
+
+
+def _warm(options: argparse.Namespace) -> None:
+    from waiting import Progress
+    from warmup import warm
+
+    url = options.url
+    if not url:
+        service = _cluster(options).require()
+        url = service.tag_url(options.tag)
+        if not url:
+            raise RolloutError(
+                f"{service.name} has no URL for the tag {options.tag}: deploy it with the annotation "
+                'serving.kserve.io/enable-tag-routing: "true", or give --url'
+            )
+    body: dict = {"input": options.text, "response_format": "pcm", "stream": False}
+    if options.body:
+        try:
+            body = json.loads(Path(options.body).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RolloutError(f"{options.body} is no JSON file: {error}") from None
+    warm(url, options.host, body, _patience(options), Progress())
+
+
+def _delete(options: argparse.Namespace) -> None:
+    from waiting import Progress, wait_gone
+
+    cluster, progress = _cluster(options), Progress()
+    if not cluster.delete():
+        progress.say(f"absent: there is no InferenceService {cluster.name} in namespace {cluster.namespace}")
+        return
+    wait_gone(cluster, _patience(options), progress)
+    progress.say(f"deleted: {cluster.name} is gone")
+
+
+def _manifest(options: argparse.Namespace) -> dict:
+    from manifest import read_manifest
+
+    return read_manifest(options.file)
+
+
+def _cluster(options: argparse.Namespace, manifest: dict | None = None) -> Cluster:
+    from cluster import Cluster
+
+    metadata = manifest["metadata"] if manifest else {}
+    for option in ("name", "namespace"):
+        given, written = getattr(options, option), metadata.get(option)
+        if given and written and given != written:
+            raise RolloutError(f"--{option} is {given}, but the manifest's is {written}")
+    name = options.name or metadata["name"]
+    return Cluster(options.kubeconfig, options.context, options.namespace or metadata.get("namespace"), name)
+
+
+def _rollout(cluster: Cluster, options: argparse.Namespace) -> Any:
+    """The rollout of the mode that the live InferenceService is in."""
+    from knative import KnativeRollout
+    from standard import StandardRollout
+    from waiting import Progress
+
+    kind = StandardRollout if cluster.require().mode == "Standard" else KnativeRollout
+    return kind(cluster, _patience(options), Progress())
+
+
+def _analysis(cluster: Cluster, options: argparse.Namespace) -> StepwiseRollout:
+    from analysis import Prometheus
+    from knative import KnativeRollout
+    from stepwise import StepwiseRollout
+    from waiting import Progress
+
+    rollout: KnativeRollout | Any = _rollout(cluster, options)
+    if not isinstance(rollout, KnativeRollout):
+        raise RolloutError("analysis tells revisions apart by a label that only Knative mode gives them: use promote")
+    prometheus = Prometheus(options.prometheus, cluster.namespace, options.query_timeout)
+    return StepwiseRollout(cluster, rollout, prometheus, _plan(options), Progress())
+
+
+def _plan(options: argparse.Namespace) -> Plan:
+    from analysis import Thresholds
+    from stepwise import Plan
+
+    given = {field.name: getattr(options, field.name) for field in fields(Thresholds)}
+    return Plan(
+        steps=options.steps,
+        interval=options.interval,
+        check=options.check,
+        min_requests=options.min_requests,
+        patience=options.patience,
+        stop_without_data=options.without_data == "stop",
+        skipped=tuple(options.skip),
+        limits=Thresholds(**{name: value for name, value in given.items() if value is not None}),
+    )
+
+
+def _patience(options: argparse.Namespace) -> Any:
+    from waiting import Patience
+
+    return Patience(options.timeout, options.poll, options.settle)
+
+
+def _fail(sentence: str) -> int:
+    sys.stderr.write(f"rollout.py: {sentence}\n")
+    return 1
+
+
+COMMANDS = {
+    "deploy": _deploy,
+    "status": _status,
+    "canary": _canary,
+    "watch": _watch,
+    "promote": _promote,
+    "rollback": _rollback,
+    "warm": _warm,
+    "delete": _delete,
+}
+
+if __name__ == "__main__":
+    sys.exit(main())
