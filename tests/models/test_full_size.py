@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import gzip
 import json
 import math
-import re
 import shutil
 import subprocess
 import sys
@@ -16,62 +13,13 @@ from typing import Any
 import pytest
 import torch
 
+from benchmarks.full_size import shapes, write_folder
 from models.config import load_config
 from models.errors import ModelError
 from models.speech_lm import SpeechLM
-from tests.golden import golden
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-KEYS = REPOSITORY / "tests" / "data" / "full_size" / "checkpoint_keys.json.gz"  # genuine keys and shapes
 TEXT_HEAD = "llm.model.lm_head.weight"
-
-QWEN2_05B = {
-    "hidden_size": 896,
-    "intermediate_size": 4864,
-    "num_hidden_layers": 24,
-    "num_attention_heads": 14,
-    "num_key_value_heads": 2,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 1e6,
-    "vocab_size": 151936,
-}
-# The tiny yaml of the golden set, line by line, with the genuine sizes.
-YAML_SIZES = {
-    2: {
-        "llm_input_size: 64": "llm_input_size: 896",
-        "llm_output_size: 64": "llm_output_size: 896",
-        "    input_size: 64": "    input_size: 512",
-        "        input_size: 64": "        input_size: 512",
-        "        output_size: 64": "        output_size: 512",
-        "        attention_heads: 4": "        attention_heads: 8",
-        "        linear_units: 128": "        linear_units: 2048",
-        "        num_blocks: 2": "        num_blocks: 6",
-        "            channels: [64]": "            channels: [256]",
-        "            attention_head_dim: 16": "            attention_head_dim: 64",
-        "            n_blocks: 2": "            n_blocks: 4",
-        "            num_mid_blocks: 2": "            num_mid_blocks: 12",
-        "            num_heads: 4": "            num_heads: 8",
-        "    base_channels: 64": "    base_channels: 512",
-        "        cond_channels: 32": "        cond_channels: 512",
-    },
-    3: {
-        "llm_input_size: 64": "llm_input_size: 896",
-        "llm_output_size: 64": "llm_output_size: 896",
-        "        channels: 96": "        channels: 1024",
-        "            dim: 64": "            dim: 1024",
-        "            depth: 3": "            depth: 22",
-        "            heads: 4": "            heads: 16",
-        "            dim_head: 16": "            dim_head: 64",
-        "    base_channels: 64": "    base_channels: 512",
-        "        cond_channels: 32": "        cond_channels: 512",
-    },
-}
-
-
-@functools.cache
-def shapes(version: int) -> dict[str, dict[str, list[int]]]:
-    """Key to shape, per file."""
-    return json.loads(gzip.decompress(KEYS.read_bytes()))[str(version)]
 
 
 def write_sparse(state: dict[str, Any], path: Path) -> None:
@@ -91,14 +39,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """A model folder of full size: version 2 as a training run leaves it, version 3 in the older spelling."""
     version: int = request.param
     root = tmp_path_factory.mktemp(f"full{version}")
-    source = golden(version).dir
-    shutil.copytree(source / "CosyVoice-BlankEN", root / "CosyVoice-BlankEN")
-    (root / "CosyVoice-BlankEN" / "config.json").write_text(json.dumps(QWEN2_05B))
-    text = (source / f"cosyvoice{version}.yaml").read_text()
-    for old, new in YAML_SIZES[version].items():
-        text, count = re.subn(f"(?m)^{re.escape(old)}$", new, text)
-        assert count == 1, old
-    (root / f"cosyvoice{version}.yaml").write_text(text)
+    write_folder(version, root)
 
     stray = {"epoch": 3, "step": 120000} if version == 2 else {}
     for name in ("llm", "flow"):

@@ -1,0 +1,1 @@
+"""One command per claim that the documents make about speed, scaling and start."""
