@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,12 +16,12 @@ from functools import partial
 from typing import TypeVar
 
 import torch
-from prometheus_client import Gauge
 
 from models.cosyvoice import CosyVoice
 from models.errors import ModelError
 from models.sampling import SilentFilter, ids_below_min_length, mask_ids, ras_sample
 from models.token2wav import StreamState
+from runners import gauges
 from runners.frames import FrameKind
 from runners.modes import Plan, SegmentPlan, resolve, silent_voice
 from runners.request import RequestError, SpeechRequest
@@ -33,10 +34,6 @@ _FIRST, _PRESSING, _AHEAD, _BUFFERED = range(4)
 
 WARM_UP_TEXT = "one two three"
 WARM_UP_TOKENS = 60  # enough for a first hop, a later one is the same code
-
-
-REQUESTS = Gauge("cosyserve_engine_requests", "Requests inside the engine.", multiprocess_mode="mostrecent")
-LIVE = Gauge("cosyserve_engine_live_utterances", "Utterances decoded together.", multiprocess_mode="mostrecent")
 
 
 Result = TypeVar("Result")
@@ -84,6 +81,7 @@ class Scheduler:
         self.steps = 0  # decode steps so far
         self._freed: list[int] = []  # slots that the cache still holds
         self._cache = model.lm.new_cache(self.settings.max_live)
+        self._audio_rate = gauges.AudioRate()
         self._device = ThreadPoolExecutor(1, thread_name_prefix="device")
         self._wake = asyncio.Event()
         self._task: asyncio.Task | None = None
@@ -169,8 +167,7 @@ class Scheduler:
             for job in [job for job in self.jobs if job.cancelled]:
                 self._drop(job)
             step = self._next_step()
-            REQUESTS.set(len(self.jobs))
-            LIVE.set(len(self.live))
+            self._report()
             if step is None:
                 self._wake.clear()
                 await self._wake.wait()
@@ -181,12 +178,21 @@ class Scheduler:
             except Exception as error:  # whatever it is, it ends one request and never the loop
                 self._fail(step.owner, error)
 
+    def _report(self) -> None:
+        gauges.REQUESTS.set(len(self.jobs))
+        gauges.LIVE.set(len(self.live))
+        gauges.QUEUE.set(sum(job.samples_sent == 0 for job in self.jobs))
+
     @torch.inference_mode()
     def _compute(self, step: Step) -> object:
         """On the device thread: what has left gives its memory back, then the step's work."""
-        while self._freed:
-            self._cache.remove(self._freed.pop(0))
-        return step.compute()
+        began = time.monotonic()
+        try:
+            while self._freed:
+                self._cache.remove(self._freed.pop(0))
+            return step.compute()
+        finally:
+            self._audio_rate.worked(time.monotonic() - began)
 
     def _next_step(self) -> Step | None:
         """The policy, in order: audio that somebody waits for; new utterances; decoding; audio that can wait."""
@@ -313,6 +319,9 @@ class Scheduler:
                 raise RequestError("nonfinite_audio", "The model produced audio that is not finite.", 500)
             utterance.ready_since = None
             job.send_audio(samples)
+            self._audio_rate.made(samples.numel() / job.sample_rate)
+            # Shared by all who are inside, speaking or waiting to: if each of them had a listener now, would it do?
+            gauges.HEADROOM.set(self._audio_rate.per_second / max(1, len(self.jobs)))
             if last:
                 utterance.stream = None  # its cached frames are not needed any more
                 job.speaking += 1
