@@ -55,18 +55,27 @@ class ConditionalFlowMatching(nn.Module):
         """Mel `[B, M, mels]` from `mu, cond: [B, M, mels]`, `spk: [B, mels]`.
 
         `mask` as of `attention_mask`, for B items. Rows 0..B-1 of the estimator's batch are conditional, rows
-        B..2B-1 unconditional (all conditioning zero). Raises ModelError model_input_invalid beyond MAX_FRAMES.
+        B..2B-1 unconditional (all conditioning zero); without guidance there are none of the latter, whose weight
+        would be zero. Raises ModelError model_input_invalid beyond MAX_FRAMES.
         """
         batch, frames = mu.shape[:2]
         estimator = cast(Estimator, self.estimator)
-        conditioning = estimator.condition(*(torch.cat((c, torch.zeros_like(c))) for c in (mu, spk, cond)))
-        if mask is not None and mask.shape[0] > 1:
+
+        def rows(given: Tensor) -> Tensor:
+            return torch.cat((given, torch.zeros_like(given))) if self.guidance else given
+
+        conditioning = estimator.condition(rows(mu), rows(spk), rows(cond))
+        if self.guidance and mask is not None and mask.shape[0] > 1:
             mask = torch.cat((mask, mask))
         x = self.noise(frames, mu).expand(batch, -1, -1)
         for time, delta in zip(self._time_conditioning(mu), self.deltas, strict=True):
-            velocity = estimator(x.repeat(2, 1, 1), conditioning, time, mask)
-            conditional, unconditional = velocity[:batch], velocity[batch:]
-            x = x + delta * ((1.0 + self.guidance) * conditional - self.guidance * unconditional)
+            if self.guidance:
+                velocity = estimator(x.repeat(2, 1, 1), conditioning, time, mask)
+                conditional, unconditional = velocity[:batch], velocity[batch:]
+                velocity = (1.0 + self.guidance) * conditional - self.guidance * unconditional
+            else:
+                velocity = estimator(x, conditioning, time, mask)
+            x = x + delta * velocity
         return x.float()
 
     def noise(self, frames: int, like: Tensor) -> Tensor:
