@@ -82,6 +82,7 @@ class Scheduler:
         self._freed: list[int] = []  # slots that the cache still holds
         self._cache = model.lm.new_cache(self.settings.max_live)
         self._audio_rate = gauges.AudioRate()
+        self._reported = (-1, -1, -1)
         self._device = ThreadPoolExecutor(1, thread_name_prefix="device")
         self._wake = asyncio.Event()
         self._task: asyncio.Task | None = None
@@ -179,9 +180,12 @@ class Scheduler:
                 self._fail(step.owner, error)
 
     def _report(self) -> None:
-        gauges.REQUESTS.set(len(self.jobs))
-        gauges.LIVE.set(len(self.live))
-        gauges.QUEUE.set(sum(job.samples_sent == 0 for job in self.jobs))
+        load = len(self.jobs), len(self.live), sum(job.samples_sent == 0 for job in self.jobs)
+        if load == self._reported:  # at most steps; a gauge that several processes share costs a write to a file
+            return
+        self._reported = load
+        for gauge, value in zip((gauges.REQUESTS, gauges.LIVE, gauges.QUEUE), load, strict=True):
+            gauge.set(value)
 
     @torch.inference_mode()
     def _compute(self, step: Step) -> object:
