@@ -35,6 +35,7 @@ image: $(VENV)/.demo
 
 # MODEL_DIR into BentoML's model store, NAME: under which name.
 model-import: $(VENV)/.demo
+	@test -n "$(MODEL_DIR)" || { echo "make model-import: say which folder: MODEL_DIR=..." >&2; exit 1; }
 	@$(BIN)/python -m launch.model_import "$(MODEL_DIR)" $(if $(NAME),--name "$(NAME)")
 
 # The image's locks: every package pinned, for the Python of the base image in Containerfile.template. On a CPU the same

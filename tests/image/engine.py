@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import httpx
@@ -59,17 +59,27 @@ def make_base(folder: Path, env: dict[str, str]) -> str:
 class Container:
     """A started container of `image`, as on a cluster: no root, no capability, nothing to write to but /tmp."""
 
-    def __init__(self, image: str, env: dict[str, str], inner_port: int = 9090) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        self.url = f"http://127.0.0.1:{port}"
+    def __init__(
+        self,
+        image: str,
+        env: dict[str, str],
+        *,
+        ports: Sequence[int] = (9090,),
+        environment: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        """`ports` inside, HTTP first; `environment` and `arguments` of the server, by default PORT as on a cluster."""
+        self.addresses = {port: f"127.0.0.1:{_free_port()}" for port in ports}
+        self.url = f"http://{self.addresses[ports[0]]}"
         self._env = env
-        hardening = ["--read-only", "--tmpfs", "/tmp:rw,mode=1777", "--user", "1034:1034", "--cap-drop", "all"]
-        hardening += ["--security-opt", "no-new-privileges"]
-        publish = ["--publish", f"127.0.0.1:{port}:{inner_port}", "--env", f"PORT={inner_port}"]
+        options = ["--read-only", "--tmpfs", "/tmp:rw,mode=1777", "--user", "1034:1034", "--cap-drop", "all"]
+        options += ["--security-opt", "no-new-privileges"]
+        for port, address in self.addresses.items():
+            options += ["--publish", f"{address}:{port}"]
+        for name, value in (environment or {"PORT": str(ports[0])}).items():
+            options += ["--env", f"{name}={value}"]
         self.began = time.monotonic()
-        self.id = podman(["run", "--detach", *hardening, *publish, image], env)
+        self.id = podman(["run", "--detach", *options, image, *arguments], env)
 
     def wait_ready(self, timeout: float) -> float:
         """Seconds from the start until /readyz answered 200."""
@@ -98,3 +108,9 @@ class Container:
 
     def remove(self) -> None:
         podman(["rm", "--force", self.id], self._env)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

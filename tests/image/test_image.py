@@ -13,6 +13,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from tritonclient.grpc import InferenceServerClient
 
 from launch.image import build_bento, containerize
 from tests.image.engine import TOOLS, Container, configure, make_base, podman
@@ -103,6 +104,19 @@ def test_it_speaks(container: Container) -> None:
     assert answer.status_code == 200, answer.text
     heard = transcribe(np.frombuffer(answer.content, "<i2").astype(np.float32) / 32768, 24_000)
     assert word_errors(text, heard).errors <= 1, heard
+
+
+def test_grpc_and_http_share_a_pod_whose_port_is_the_one_of_grpc(image: str, env: dict[str, str]) -> None:
+    """As kserve/overlays/grpc does it: Knative sets PORT to the port that it routes to."""
+    environment = {"PORT": "8081", "GRPC_PORT": "8081"}
+    container = Container(image, env, ports=(8080, 8081), environment=environment, arguments=["--port", "8080"])
+    try:
+        container.wait_ready(180)
+        with InferenceServerClient(container.addresses[8081]) as client:
+            assert client.is_server_live()
+            assert client.is_model_ready("embedded")
+    finally:
+        container.remove()
 
 
 def test_sigterm_lets_a_stream_finish(image: str, env: dict[str, str]) -> None:
