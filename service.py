@@ -73,6 +73,7 @@ public_api = create_app(Runners())
     name="cosyserve",
     traffic={"timeout": 3600},
     runner_probe={"enabled": False},  # `__is_ready__` asks the runners itself
+    metrics={"enabled": False},  # `api.metrics` serves them
     logging={"access": {"enabled": False}},
 )
 @bentoml.asgi_app(public_api, path="/")

@@ -10,7 +10,7 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api import errors, listing, speech
+from api import errors, listing, metrics, speech
 from api.backend import Backend
 from api.connection import CLIENT_CLOSED_REQUEST
 from api.oip import routes as oip
@@ -33,6 +33,7 @@ def create_app(backend: Backend) -> FastAPI:
     references = ReferenceVoices(backend)
     app.include_router(speech.router(backend, references))
     app.include_router(listing.router(backend))
+    app.include_router(metrics.router())
     app.state.inference = inference = Inference(backend, references)
     oip.install(app, inference)
 

@@ -122,6 +122,14 @@ def test_metrics_count_requests_and_audio(http: httpx.Client) -> None:
     assert "cosyserve_audio_seconds_total" in text
 
 
+def test_paths_that_anybody_invents_make_no_series(http: httpx.Client) -> None:
+    before = len(http.get("/metrics").text.splitlines())
+    for number in range(30):
+        assert http.get(f"/nothing/{number}").status_code == 404
+        assert http.get(f"/v1/models/{number}").status_code == 404
+    assert len(http.get("/metrics").text.splitlines()) == before
+
+
 def test_probes_answer(http: httpx.Client) -> None:
     assert http.get("/livez").status_code == 200
     assert http.get("/readyz").status_code == 200
