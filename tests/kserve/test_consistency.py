@@ -85,8 +85,10 @@ def test_help_is_called_before_the_hard_limit_and_that_is_below_the_engines(over
         env = {item["name"]: item.get("value") for item in serving_container(overlay, isvc)["env"]}
         engine = int(env.get("COSYSERVE_MAX_REQUESTS", EngineSettings().max_requests))
         assert predictor["scaleMetric"] == "concurrency"
-        assert 1 <= predictor["scaleTarget"] < predictor["containerConcurrency"] <= engine
         annotations = revision(overlay, isvc).annotations
+        utilization = float(annotations["autoscaling.knative.dev/target-utilization-percentage"]) / 100
+        assert 1 <= predictor["scaleTarget"] <= predictor["containerConcurrency"] <= engine
+        assert predictor["scaleTarget"] * utilization < 0.75 * predictor["containerConcurrency"]
         assert annotations["autoscaling.knative.dev/target-burst-capacity"] == "-1"
         assert annotations["autoscaling.knative.dev/initial-scale"] == "1"
         assert predictor["minReplicas"] == 0 < predictor["maxReplicas"]
