@@ -6,6 +6,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python3.10; 
 TORCH ?= torch==2.13.0
 VENV := .venv
 BIN := $(VENV)/bin
+# As it is: a price has a dollar sign.
+override TEXT := $(value TEXT)
 export TEXT VOICE MODEL_DIR HOST PORT VARIANT
 
 .PHONY: demo serve test lint types bento image image-test lock model-import smoke clean
@@ -40,13 +42,15 @@ model-import: $(VENV)/.demo
 
 # The image's locks: every package pinned, for the Python of the base image in Containerfile.template. On a CPU the same
 # torch release needs none of CUDA's packages; on a GPU onnxruntime-gpu takes onnxruntime's place.
-COMPILE = $(BIN)/uv pip compile pyproject.toml --constraint .torch.txt --quiet --python-version 3.11 \
+COMPILE = $(BIN)/uv pip compile pyproject.toml --constraint $$new/torch.txt --quiet --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 --no-emit-index-url --no-annotate --no-header --upgrade
 lock: $(VENV)/.dev
-	echo "$(TORCH)" > .torch.txt
-	$(COMPILE) | grep -vE '^(cuda-|triton==|nvidia-[^m])' > requirements-cpu.lock
-	$(COMPILE) --extra gpu --no-emit-package onnxruntime > requirements-gpu.lock
-	rm .torch.txt
+	set -e; new=$$(mktemp -d); trap 'rm -r "$$new"' EXIT; \
+	echo "$(TORCH)" > $$new/torch.txt; \
+	$(COMPILE) > $$new/all.txt; \
+	grep -vE '^(cuda-|triton==|nvidia-[^m])' $$new/all.txt > $$new/requirements-cpu.lock; \
+	$(COMPILE) --extra gpu --no-emit-package onnxruntime > $$new/requirements-gpu.lock; \
+	mv $$new/requirements-cpu.lock $$new/requirements-gpu.lock .
 
 smoke: $(VENV)/.test
 	$(BIN)/python -m pytest tests/smoke -m smoke

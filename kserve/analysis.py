@@ -9,36 +9,15 @@ from dataclasses import dataclass
 import httpx
 
 METRICS = ("ttfa", "rtf", "errors", "continuity")
-# Outcomes that are the client's doing, and no fault of a revision; every code that is not here counts as an error.
-CLIENT_OUTCOMES = (
-    "cancelled",
-    "answer_too_long",
-    "input_empty",
-    "input_not_utf8",
-    "input_too_long",
-    "invalid_json",
-    "invalid_type",
-    "invalid_value",
-    "method_not_allowed",
-    "missing_parameter",
-    "model_not_found",
-    "no_speakable_text",
-    "not_found",
-    "payload_too_large",
-    "ref_audio_invalid",
-    "ref_audio_sample_rate",
-    "ref_audio_silent",
-    "ref_audio_too_large",
-    "ref_audio_too_long",
-    "ref_audio_too_short",
-    "ref_audio_url_not_allowed",
-    "unknown_parameter",
-    "unsupported_format",
-    "unsupported_language",
-    "unsupported_parameter",
-    "voice_conflict",
-    "voice_not_found",
-    "voice_required",
+# Outcomes that are the server's doing, as in the alert CosyServeErrors. A client's mistakes are no fault of a revision.
+FAULTS = (
+    "engine_error",
+    "nonfinite_audio",
+    "internal_error",
+    "engine_unavailable",
+    "overloaded",
+    "loading",
+    "draining",
 )
 
 
@@ -97,9 +76,8 @@ class Prometheus:
         """`revision` over the last `seconds`; PrometheusError if it cannot be asked."""
         window = f"{max(round(seconds), 1)}s"
         series = f'namespace="{self._namespace}",revision="{revision}"'
-        client = "|".join(CLIENT_OUTCOMES)
         requests = self._value(_grown("cosyserve_requests_total", series, window))
-        faults = self._value(_grown("cosyserve_requests_total", f'{series},outcome!~"ok|{client}"', window))
+        faults = self._value(_grown("cosyserve_requests_total", f'{series},outcome=~"{"|".join(FAULTS)}"', window))
         streams = self._value(_grown("cosyserve_streams_total", series, window))
         broken = self._value(_grown("cosyserve_discontinuous_streams_total", series, window))
         share = _share(broken, streams)

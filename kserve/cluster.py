@@ -7,7 +7,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import urllib3
 from kserve.api.kserve_client import KServeClient
@@ -18,6 +18,9 @@ from kubernetes import client, config
 
 from errors import ConflictError, RolloutError, UnavailableError
 from inference_service import InferenceService
+
+if TYPE_CHECKING:
+    from waiting import Patience, Progress
 
 CONNECT_SECONDS, READ_SECONDS = 5.0, 30.0
 CONFLICT_ATTEMPTS = 20
@@ -36,7 +39,15 @@ class _BoundedClient(client.ApiClient):
 class Cluster:
     """Reads and writes the InferenceService `name`. Every method raises RolloutError with a sentence."""
 
-    def __init__(self, kubeconfig: str | None, context: str | None, namespace: str | None, name: str) -> None:
+    def __init__(
+        self,
+        kubeconfig: str | None,
+        context: str | None,
+        namespace: str | None,
+        name: str,
+        patience: Patience,
+        progress: Progress,
+    ) -> None:
         # urllib3 announces each of its own retries on stderr; here an error is told once, by us.
         logging.getLogger("urllib3").setLevel(logging.ERROR)
         try:
@@ -46,6 +57,8 @@ class Cluster:
             raise RolloutError(f"the kubeconfig is of no use: {_one_line(str(error))}") from None
         self._sdk.api_instance = client.CustomObjectsApi(_BoundedClient())
         self.name = name
+        self._patience, self._progress = patience, progress
+        self._answered = False
 
     def get(self) -> InferenceService | None:
         """The live object, or None where there is none. RolloutError too where KServe is not installed."""
@@ -55,8 +68,8 @@ class Cluster:
             return None
 
     def require(self) -> InferenceService:
-        """As `get`; a RolloutError where there is none."""
-        service = self.get()
+        """As `get`, but patient with an API that is away; a RolloutError where there is none."""
+        service = self.retry(self.get)
         if service is None:
             raise RolloutError(
                 f"there is no InferenceService {self.name} in namespace {self.namespace}: deploy it first"
@@ -110,30 +123,46 @@ class Cluster:
         return self.retry(attempt)
 
     def retry(self, attempt: Callable[[], Any]) -> Any:
-        """`attempt` again while it meets a ConflictError: controllers write the status all the time."""
-        for number in range(1, CONFLICT_ATTEMPTS):
+        """`attempt` again while it meets a ConflictError or, for Patience.timeout, an API that is away.
+
+        Controllers write the status all the time, and a control plane restarts: neither may leave a rollout half way.
+        An address at which nothing has ever answered is taken for a wrong one.
+        """
+        deadline = time.monotonic() + self._patience.timeout
+        conflicts = 0
+        while True:
             try:
                 return attempt()
             except ConflictError:
-                time.sleep(min(0.05 * number, 0.5))
-        return attempt()
+                conflicts += 1
+                if conflicts == CONFLICT_ATTEMPTS:
+                    raise
+                time.sleep(min(0.05 * conflicts, 0.5))
+            except UnavailableError as error:
+                if not self._answered or time.monotonic() >= deadline:
+                    raise
+                self._progress.say(f"trying again: {error}")
+                time.sleep(self._patience.poll)
 
     def _call(self, method: Callable[..., dict], *args: Any, **options: Any) -> dict:
         try:
-            return method(*args, **options)
+            answer = method(*args, **options)
         except client.ApiException as error:
             raise self._refusal(error) from None
         except RuntimeError as error:
             # KServeClient wraps the API's answer into the text of a RuntimeError; the answer itself is its context.
             if isinstance(error.__context__, client.ApiException):
                 raise self._refusal(error.__context__) from None
-            raise
+            raise RolloutError(f"the KServe SDK failed on {self.name}: {_one_line(str(error))}") from None
         except (urllib3.exceptions.HTTPError, OSError) as error:
             host = self._sdk.api_instance.api_client.configuration.host
             cause = getattr(error, "reason", None) or error
             raise UnavailableError(f"the Kubernetes API at {host} cannot be reached: {_one_line(str(cause))}") from None
+        self._answered = True
+        return answer
 
     def _refusal(self, error: client.ApiException) -> RolloutError:
+        self._answered = self._answered or error.status > 0
         message, reason = _status(error)
         where = f"{self.name} in namespace {self.namespace}"
         if error.status == 404:

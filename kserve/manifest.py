@@ -79,7 +79,7 @@ class Record:
         try:
             return cls(**json.loads(text))
         except (ValueError, TypeError):
-            raise RolloutError(f"the annotation {PREVIOUS} of {live.name} was not written by this command") from None
+            raise _foreign(live, PREVIOUS) from None
 
     def text(self) -> str:
         """Compact JSON; RolloutError if it is too large for an annotation that every pod carries along."""
@@ -132,7 +132,7 @@ def lay_over(live: InferenceService, manifest: dict) -> dict:
     """
     document = live_document(live)
     document["spec"] = copy.deepcopy(manifest["spec"])
-    before = json.loads(live.annotations.get(APPLIED, '{"annotations": [], "labels": []}'))
+    before = _applied_before(live)
     for field in ("annotations", "labels"):
         wanted = manifest["metadata"].get(field) or {}
         kept = {key: value for key, value in document["metadata"].get(field, {}).items() if key not in before[field]}
@@ -202,6 +202,19 @@ def template(service: InferenceService) -> tuple[dict, dict, dict]:
     annotations = {key: value for key, value in content(service)[1].items() if key not in NOT_IN_TEMPLATE}
     labels = {key: value for key, value in service.labels.items() if key not in NOT_IN_TEMPLATE}
     return predictor, annotations, labels
+
+
+def _applied_before(live: InferenceService) -> dict[str, frozenset[str]]:
+    """The keys that an earlier manifest set, by field."""
+    try:
+        keys = json.loads(live.annotations.get(APPLIED, '{"annotations": [], "labels": []}'))
+        return {field: frozenset(keys[field]) for field in ("annotations", "labels")}
+    except (ValueError, TypeError, KeyError):
+        raise _foreign(live, APPLIED) from None
+
+
+def _foreign(live: InferenceService, annotation: str) -> RolloutError:
+    return RolloutError(f"the annotation {annotation} of {live.name} was not written by this command")
 
 
 def _applied(manifest: dict) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from errors import NotReachedError, RolloutError
 from options import parse
+from waiting import Patience, Progress, wait_gone
 
 if TYPE_CHECKING:
     from cluster import Cluster
@@ -39,24 +40,23 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _deploy(options: argparse.Namespace) -> None:
     from deploy import deploy
-    from waiting import Progress
 
-    manifest = _manifest(options)
-    deploy(_cluster(options, manifest), manifest, _patience(options), Progress(), options.force)
+    manifest, progress = _manifest(options), Progress()
+    deploy(_cluster(options, progress, manifest), manifest, _patience(options), progress, options.force)
 
 
 def _status(options: argparse.Namespace) -> None:
     from report import as_data, as_table
 
-    service = _cluster(options).require()
+    service = _cluster(options, Progress(sys.stderr)).require()
     sys.stdout.write((json.dumps(as_data(service), indent=2) if options.json else as_table(service)) + "\n")
 
 
 def _canary(options: argparse.Namespace) -> None:
     from manifest import lay_over, with_image
 
-    manifest = _manifest(options) if options.file else None
-    cluster = _cluster(options, manifest)
+    manifest, progress = _manifest(options) if options.file else None, Progress()
+    cluster = _cluster(options, progress, manifest)
     change = None
     if manifest is not None:
         chosen = manifest
@@ -66,11 +66,11 @@ def _canary(options: argparse.Namespace) -> None:
     percent = options.percent
     if not options.analyse:
         try:
-            _rollout(cluster, options).canary(change, percent, options.force)
+            _rollout(cluster, options, progress).canary(change, percent, options.force)
         except NotReachedError as error:
             raise RolloutError(f"{error}; the canary stays as it is: end it with rollback") from None
         return
-    analysis = _analysis(cluster, options)
+    analysis = _analysis(cluster, options, progress)
     if change is None:
         analysis.run()
     else:
@@ -78,24 +78,26 @@ def _canary(options: argparse.Namespace) -> None:
 
 
 def _watch(options: argparse.Namespace) -> None:
-    _analysis(_cluster(options), options).run()
+    progress = Progress()
+    _analysis(_cluster(options, progress), options, progress).run()
 
 
 def _promote(options: argparse.Namespace) -> None:
-    _rollout(_cluster(options), options).promote()
+    progress = Progress()
+    _rollout(_cluster(options, progress), options, progress).promote()
 
 
 def _rollback(options: argparse.Namespace) -> None:
-    _rollout(_cluster(options), options).rollback(options.undo)
+    progress = Progress()
+    _rollout(_cluster(options, progress), options, progress).rollback(options.undo)
 
 
 def _warm(options: argparse.Namespace) -> None:
-    from waiting import Progress
     from warmup import warm
 
-    url = options.url
+    url, progress = options.url, Progress()
     if not url:
-        service = _cluster(options).require()
+        service = _cluster(options, progress).require()
         url = service.tag_url(options.tag)
         if not url:
             raise RolloutError(
@@ -108,14 +110,13 @@ def _warm(options: argparse.Namespace) -> None:
             body = json.loads(Path(options.body).read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise RolloutError(f"{options.body} is no JSON file: {error}") from None
-    warm(url, options.host, body, _patience(options), Progress())
+    warm(url, options.host, body, _patience(options), progress)
 
 
 def _delete(options: argparse.Namespace) -> None:
-    from waiting import Progress, wait_gone
-
-    cluster, progress = _cluster(options), Progress()
-    if not cluster.delete():
+    progress = Progress()
+    cluster = _cluster(options, progress)
+    if not cluster.retry(cluster.delete):
         progress.say(f"absent: there is no InferenceService {cluster.name} in namespace {cluster.namespace}")
         return
     wait_gone(cluster, _patience(options), progress)
@@ -128,7 +129,7 @@ def _manifest(options: argparse.Namespace) -> dict:
     return read_manifest(options.file)
 
 
-def _cluster(options: argparse.Namespace, manifest: dict | None = None) -> Cluster:
+def _cluster(options: argparse.Namespace, progress: Progress, manifest: dict | None = None) -> Cluster:
     from cluster import Cluster
 
     metadata = manifest["metadata"] if manifest else {}
@@ -137,30 +138,29 @@ def _cluster(options: argparse.Namespace, manifest: dict | None = None) -> Clust
         if given and written and given != written:
             raise RolloutError(f"--{option} is {given}, but the manifest's is {written}")
     name = options.name or metadata["name"]
-    return Cluster(options.kubeconfig, options.context, options.namespace or metadata.get("namespace"), name)
+    namespace = options.namespace or metadata.get("namespace")
+    return Cluster(options.kubeconfig, options.context, namespace, name, _patience(options), progress)
 
 
-def _rollout(cluster: Cluster, options: argparse.Namespace) -> Any:
+def _rollout(cluster: Cluster, options: argparse.Namespace, progress: Progress) -> Any:
     """The rollout of the mode that the live InferenceService is in."""
     from knative import KnativeRollout
     from standard import StandardRollout
-    from waiting import Progress
 
     kind = StandardRollout if cluster.require().mode == "Standard" else KnativeRollout
-    return kind(cluster, _patience(options), Progress())
+    return kind(cluster, _patience(options), progress)
 
 
-def _analysis(cluster: Cluster, options: argparse.Namespace) -> StepwiseRollout:
+def _analysis(cluster: Cluster, options: argparse.Namespace, progress: Progress) -> StepwiseRollout:
     from analysis import Prometheus
     from knative import KnativeRollout
     from stepwise import StepwiseRollout
-    from waiting import Progress
 
-    rollout: KnativeRollout | Any = _rollout(cluster, options)
+    rollout: KnativeRollout | Any = _rollout(cluster, options, progress)
     if not isinstance(rollout, KnativeRollout):
         raise RolloutError("analysis tells revisions apart by a label that only Knative mode gives them: use promote")
     prometheus = Prometheus(options.prometheus, cluster.namespace, options.query_timeout)
-    return StepwiseRollout(cluster, rollout, prometheus, _plan(options), Progress())
+    return StepwiseRollout(cluster, rollout, prometheus, _plan(options), progress)
 
 
 def _plan(options: argparse.Namespace) -> Plan:
@@ -180,9 +180,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     )
 
 
-def _patience(options: argparse.Namespace) -> Any:
-    from waiting import Patience
-
+def _patience(options: argparse.Namespace) -> Patience:
     return Patience(options.timeout, options.poll, options.settle)
 
 

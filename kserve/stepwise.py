@@ -74,7 +74,7 @@ class StepwiseRollout:
     def _move(self, change: Change | None, percent: int, force: bool = False) -> InferenceService:
         try:
             return self._rollout.canary(change, percent, force)
-        except NotReachedError as error:
+        except (NotReachedError, UnavailableError) as error:
             self._fall_back([str(error)])
 
     def _observe(self, service: InferenceService, percent: int) -> list[str]:

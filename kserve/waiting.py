@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 from errors import NotReachedError, RolloutError, UnavailableError
 from inference_service import InferenceService
@@ -41,15 +41,15 @@ class Goal:
 
 
 class Progress:
-    """Lines on stdout, each said once until something else was said."""
+    """Lines on stdout or another stream, each said once until something else was said."""
 
-    def __init__(self) -> None:
-        self._last = ""
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream, self._last = stream or sys.stdout, ""
 
     def say(self, line: str) -> None:
         if line != self._last:
-            sys.stdout.write(line + "\n")
-            sys.stdout.flush()
+            self._stream.write(line + "\n")
+            self._stream.flush()
         self._last = line
 
 
@@ -89,7 +89,7 @@ def wait_for(cluster: Cluster, goal: Goal, patience: Patience, progress: Progres
 def wait_gone(cluster: Cluster, patience: Patience, progress: Progress) -> None:
     """Until the API has no such object any more, its finalizers included."""
     deadline = time.monotonic() + patience.timeout
-    while (service := cluster.get()) is not None:
+    while (service := cluster.retry(cluster.get)) is not None:
         if not service.deleting:
             raise RolloutError(f"somebody created {cluster.name} anew while it was being deleted")
         finalizers = ", ".join(service.document["metadata"].get("finalizers", [])) or "none"

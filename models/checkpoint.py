@@ -120,8 +120,11 @@ def _names(items: list[str]) -> str:
 
 
 def why_unreadable(path: Path, error: Exception) -> str:
-    with path.open("rb") as file:
-        head = file.read(64)
+    try:
+        with path.open("rb") as file:
+            head = file.read(64)
+    except OSError as denied:
+        return denied.strerror or str(denied)
     if not head:
         return "it is empty"
     if head.startswith(b"version https://git-lfs"):

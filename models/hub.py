@@ -119,7 +119,8 @@ class HuggingFace:
         url = hf_hub_url(snapshot.repo, file.name, revision=snapshot.revision, endpoint=self._endpoint)
         with self._errors(snapshot.repo, snapshot.revision), part.open("ab") as stream:
             if stream.tell() > file.size:
-                stream.truncate(0)
+                stream.seek(0)
+                stream.truncate()
             http_get(
                 url,
                 stream,

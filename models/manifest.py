@@ -86,11 +86,6 @@ def verify(root: Path, manifest: Manifest, progress: Callable[[str], None] = lam
     _raise_for(root, problems)
 
 
-def matches(path: Path, record: FileRecord) -> bool:
-    """The file is there and is, byte for byte, the one that `record` tells of."""
-    return path.is_file() and path.stat().st_size == record.size and sha256_of(path) == record.sha256
-
-
 def record_of(path: Path) -> FileRecord:
     return FileRecord(path.stat().st_size, sha256_of(path))
 

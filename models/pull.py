@@ -10,7 +10,7 @@ from pathlib import Path
 from models.config import STAGING, model_files
 from models.errors import ModelError
 from models.hub import Hub, RemoteFile, Snapshot
-from models.manifest import Manifest, read_manifest, record_of, write_manifest
+from models.manifest import FileRecord, Manifest, read_manifest, record_of, write_manifest
 
 _HEADROOM = 64 * 2**20  # bytes that stay free on the disk
 
@@ -35,21 +35,22 @@ def pull(
     files = [snapshot.files[file] for file in model_files(snapshot.files, f"{repo} on {hub.source}")]
     try:
         _check_target(root, files, hub.source, snapshot)
-        missing = [file for file in files if not _is(root / file.name, file)]
+        records = {file.name: record for file in files if (record := _record_if_right(root / file.name, file))}
+        missing = [file for file in files if file.name not in records]
         report(f"{repo} at {snapshot.revision[:12]}: {len(missing)} of {len(files)} files are to come, {_mb(missing)}")
         _check_space(root, missing)
-        (root / STAGING).mkdir(parents=True, exist_ok=True)
-        *others, yaml = files
-        for file in others:
-            if file in missing:
-                report(f"{file.name}, {_mb([file])}")
-                _place(_fetch(hub, snapshot, file, root), root / file.name)
-        staged = _fetch(hub, snapshot, yaml, root) if yaml in missing else root / yaml.name
-        records = {file.name: record_of(root / file.name) for file in others} | {yaml.name: record_of(staged)}
+        staging, yaml = root / STAGING, files[-1]
+        staging.mkdir(parents=True, exist_ok=True)
+        for file in missing:
+            report(f"{file.name}, {_mb([file])}")
+            records[file.name] = _fetch(hub, snapshot, file, staging)
+            if file is not yaml:
+                _place(staging / file.name, root / file.name)
         manifest = Manifest(name, dict(sorted(records.items())), hub.source, repo, snapshot.revision)
         write_manifest(root, manifest)
-        _place(staged, root / yaml.name)
-        shutil.rmtree(root / STAGING)
+        if yaml in missing:
+            _place(staging / yaml.name, root / yaml.name)
+        shutil.rmtree(staging)
     except OSError as error:
         raise ModelError("target_not_usable", f"{error.filename or root}: {error.strerror or error}") from error
     return manifest
@@ -97,29 +98,32 @@ def _place(staged: Path, path: Path) -> None:
     staged.replace(path)
 
 
-def _fetch(hub: Hub, snapshot: Snapshot, file: RemoteFile, root: Path) -> Path:
-    """The file's place in the staging folder, its content verified."""
-    staged = root / STAGING / file.name
-    if not _is(staged, file):
-        hub.download(snapshot, file, root / STAGING)
-        if not _is(staged, file):
-            staged.unlink()
-            raise ModelError(
-                "checksum_mismatch",
-                f"{file.name} arrived with another checksum than {hub.source} states and was thrown away: run it again",
-            )
-    return staged
+def _fetch(hub: Hub, snapshot: Snapshot, file: RemoteFile, staging: Path) -> FileRecord:
+    """Bring the file to its name below `staging`, if it is not there yet, and verify it."""
+    staged = staging / file.name
+    if (held := _record_if_right(staged, file)) is not None:
+        return held
+    hub.download(snapshot, file, staging)
+    if (arrived := _record_if_right(staged, file)) is not None:
+        return arrived
+    staged.unlink()
+    raise ModelError(
+        "checksum_mismatch",
+        f"{file.name} arrived with another checksum than {hub.source} states and was thrown away: run it again",
+    )
 
 
-def _is(path: Path, file: RemoteFile) -> bool:
-    """The file at `path` is the one that the hub states, as far as it states it."""
+def _record_if_right(path: Path, file: RemoteFile) -> FileRecord | None:
+    """The record of the file at `path` if it is the one that the hub states, as far as it states it. Reads it once."""
     if not path.is_file() or path.stat().st_size != file.size:
-        return False
-    if file.sha256 is not None:
-        return record_of(path).sha256 == file.sha256
-    if file.git_sha1 is not None:
-        return hashlib.sha1(b"blob %d\0" % file.size + path.read_bytes()).hexdigest() == file.git_sha1
-    return True
+        return None
+    if file.git_sha1 is None:
+        record = record_of(path)
+        return record if file.sha256 in (None, record.sha256) else None
+    content = path.read_bytes()  # what is in git itself is small
+    if hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest() != file.git_sha1:
+        return None
+    return FileRecord(len(content), hashlib.sha256(content).hexdigest())
 
 
 def _mb(files: Sequence[RemoteFile]) -> str:

@@ -16,9 +16,9 @@ def model_folder(named: str | None = None) -> Path:
 
     Raises ModelError model_file_missing: the store has no such model.
     """
-    named = named or os.environ.get("MODEL_DIR", "")
+    named = named or str(model_dir())
     if not named.startswith(SCHEME):
-        return Path(named) if named else model_dir()
+        return Path(named)
     import bentoml  # takes a second, and a folder needs none of it
 
     tag = named.removeprefix(SCHEME)

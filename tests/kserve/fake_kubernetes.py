@@ -49,6 +49,9 @@ class RefusalError(Exception):
         }
 
 
+_AWAY = RefusalError(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+
+
 def merge_patch(target: Any, patch: Any) -> Any:
     """RFC 7396: null removes a field, objects are merged, everything else replaces."""
     if not isinstance(patch, dict):
@@ -72,7 +75,9 @@ class FakeKubernetes:
     installed: bool = True
     allowed: bool = True
     conflicts: int = 0
-    faults: int = 0
+    # How many of the next calls fail, by method; `applied`: only after their work is done.
+    faults: dict[str, int] = field(default_factory=dict)
+    applied: bool = False
     on_write: Callable[[Write], None] | None = None
 
     def __post_init__(self) -> None:
@@ -125,9 +130,11 @@ class FakeKubernetes:
             self._advance()
             if not self.installed:
                 raise LookupError
-            if self.faults and method == "GET":
-                self.faults -= 1
-                raise RefusalError(503, "ServiceUnavailable", "the server is currently unable to handle the request")
+            failing = self.faults.get(method, 0) > 0 and "dryRun" not in query
+            if failing:
+                self.faults[method] -= 1
+            if failing and not self.applied:
+                raise _AWAY
             if not self.allowed:
                 verb = {"GET": "get", "PUT": "update", "POST": "create", "DELETE": "delete"}[method]
                 message = f'inferenceservices.serving.kserve.io is forbidden: User "ci" cannot {verb} resource'
@@ -138,18 +145,26 @@ class FakeKubernetes:
             if kind != "inferenceservices":
                 raise LookupError
             dry_run = query.get("dryRun") == ["All"]
-            if method == "POST":
-                return 201, self._create(namespace, body, dry_run)
-            key = (namespace, rest[0])
-            if method == "GET":
-                return 200, self._read(key)
-            if method == "DELETE":
-                return 200, self._delete(key)
-            if method == "PATCH":
-                if content_type != "application/merge-patch+json":
-                    raise RefusalError(415, "UnsupportedMediaType", f"the body of the request was in {content_type}")
-                body = merge_patch(self._read(key), body)
-            return 200, self._update(key, body, rest[1:] == ["status"], dry_run)
+            done = self._done(method, namespace, rest, content_type, body, dry_run)
+            if failing:
+                raise _AWAY
+            return done
+
+    def _done(
+        self, method: str, namespace: str, rest: list[str], content_type: str, body: Any, dry_run: bool
+    ) -> tuple[int, dict]:
+        if method == "POST":
+            return 201, self._create(namespace, body, dry_run)
+        key = (namespace, rest[0])
+        if method == "GET":
+            return 200, self._read(key)
+        if method == "DELETE":
+            return 200, self._delete(key)
+        if method == "PATCH":
+            if content_type != "application/merge-patch+json":
+                raise RefusalError(415, "UnsupportedMediaType", f"the body of the request was in {content_type}")
+            body = merge_patch(self._read(key), body)
+        return 200, self._update(key, body, rest[1:] == ["status"], dry_run)
 
     def _read(self, key: tuple[str, str]) -> dict:
         self._advance()

@@ -7,6 +7,7 @@ import json
 import re
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
@@ -30,7 +31,7 @@ KINDS = (
     ("cosyserve_rtf_bucket", "rtf"),
     ("cosyserve_discontinuous_streams_total", "broken_streams"),
     ("cosyserve_streams_total", "streams"),
-    ("outcome!~", "faults"),
+    ("outcome=~", "faults"),
     ("cosyserve_requests_total", "requests"),
 )
 
@@ -41,6 +42,7 @@ class FakePrometheus:
 
     series: dict[str, Series] = field(default_factory=dict)
     illness: str = ""
+    on_query: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         self.queries: list[str] = []
@@ -64,6 +66,8 @@ class FakePrometheus:
 
     def answer(self, query: str) -> tuple[int, bytes]:
         self.queries.append(query)
+        if self.on_query is not None:
+            self.on_query()
         if self.illness == "slow":
             time.sleep(1.0)
         if self.illness == "error":

@@ -274,6 +274,22 @@ def test_a_conflict_between_reading_and_writing_is_tried_again(stage: Stage) -> 
     assert [write.status for write in stage.cluster.writes if not write.dry_run] == [409, 409, 200] * 2
 
 
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_fault_of_the_api_at_a_write_makes_neither_a_second_revision_nor_an_end(stage: Stage, applied: bool) -> None:
+    stage.cluster.applied = applied
+    for arguments in (("canary", "--image", "cosyserve:2", "--percent", "10"), ("promote",)):
+        stage.cluster.faults["PUT"] = 1
+        outcome = stage.run(*arguments)
+        assert outcome.code == 0, outcome.err
+        assert stage.cluster.faults["PUT"] == 0
+    assert (stage.shares(), stage.percent) == ({SECOND: 100}, None)
+    assert stage.cluster.status()["latestCreatedRevision"] == SECOND
+    stage.cluster.faults["PUT"] = 1
+    outcome = stage.run("rollback", "--undo")
+    assert outcome.code == 0, outcome.err
+    assert (stage.image, stage.shares(), stage.percent) == ("cosyserve:1", {THIRD: 100}, None)
+
+
 def test_a_canary_of_somebody_else_is_stopped_but_not_guessed_back(stage: Stage) -> None:
     live = stage.cluster.live()
     live["spec"]["predictor"]["canaryTrafficPercent"] = 30

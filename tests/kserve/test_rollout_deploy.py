@@ -169,7 +169,7 @@ def test_conflicts_are_tried_again_from_the_reading_on(stage: Stage) -> None:
 def test_an_api_that_is_away_for_a_moment_does_not_end_a_wait(stage: Stage) -> None:
     running = stage.start("deploy", "-f", stage.file(manifest()))
     running.wait_line("created")
-    stage.cluster.faults = 3
+    stage.cluster.faults["GET"] = 3
     outcome = running.wait()
     assert outcome.code == 0, outcome.err
     assert "the server is currently unable to handle the request" in outcome.out
@@ -261,6 +261,51 @@ def test_the_status_tells_why_something_is_not_ready(stage: Stage) -> None:
     table = stage.run("status")
     assert [SECOND, "0", "%", "no", "newest"] in [line.split() for line in table.out.splitlines()]
     assert "! Ready False (RevisionFailed: " in table.out
+
+
+def test_a_deletion_outlives_a_fault_of_the_api_at_any_call(stage: Stage) -> None:
+    stage.live()
+    stage.cluster.faults |= {"DELETE": 1, "GET": 1}
+    outcome = stage.run("delete")
+    assert outcome.code == 0, outcome.err
+    assert not stage.cluster.exists()
+    assert stage.cluster.faults == {"DELETE": 0, "GET": 0}
+
+
+def test_an_api_that_stays_away_ends_a_command_at_its_timeout_and_json_stays_json(stage: Stage) -> None:
+    stage.live()
+    stage.cluster.faults["GET"] = 2
+    outcome = stage.run("status", "--json")
+    assert json.loads(outcome.out)["ready"]
+    assert "trying again" in outcome.err
+    stage.cluster.faults["GET"] = 10_000
+    outcome = stage.run("promote", timeout=0.3)
+    assert outcome.code == 1
+    assert "the Kubernetes API has a fault (503)" in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"annotations": 5, "labels": []}'])
+def test_a_mark_that_somebody_edited_is_named(stage: Stage, text: str) -> None:
+    edited = manifest()
+    edited["metadata"]["annotations"]["cosyserve/applied"] = text
+    stage.live(edited)
+    outcome = stage.run("deploy", "-f", stage.file(manifest("cosyserve:2")))
+    assert outcome.code == 1
+    assert "the annotation cosyserve/applied of cosyvoice was not written by this command" in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+    assert not stage.cluster.written()
+
+
+def test_a_failure_of_the_sdk_itself_is_a_sentence(stage: Stage) -> None:
+    failing = "import runpy, sys; from kserve.api.kserve_client import KServeClient\n"
+    failing += "def get(self, *names, **options): raise RuntimeError('no such\\nwatch')\nKServeClient.get = get\n"
+    failing += "sys.argv = sys.argv[1:]; sys.path[0] = sys.argv[0].rpartition('/')[0]\n"
+    failing += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    command = [sys.executable, "-c", failing, str(SCRIPT), "status", "--name", NAME]
+    command += ["--kubeconfig", str(stage.cluster.kubeconfig)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (1, f"rollout.py: the KServe SDK failed on {NAME}: no such watch\n")
 
 
 def test_deleting_waits_until_it_is_gone_and_absence_is_no_failure(stage: Stage) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import subprocess
 import sys
 from collections import OrderedDict
 from pathlib import Path
@@ -15,6 +16,7 @@ from torch.nn.utils import parametrizations
 
 from models.checkpoint import fold_weight_norm, load_strict, read_state_dict
 from models.errors import ModelError
+from tests.golden import golden
 
 
 def saved(tmp_path: Path, content: Any, **options: Any) -> Path:
@@ -94,6 +96,27 @@ def test_what_is_no_state_dict(tmp_path: Path, content: Any, named: str, capsys:
     assert error.code == "checkpoint_unreadable"
     assert named in error.message
     assert "executed" not in capsys.readouterr().out
+
+
+def test_weights_that_may_not_be_read_are_one_sentence(tmp_path: Path) -> None:
+    for name in ("llm.pt", "spk2info.pt"):
+        (tmp_path / name).touch(mode=0)
+    tmp_path.chmod(0o755)
+    code = (
+        "import os, torch; from models import checkpoint, conditioning, config; from models.errors import ModelError\n"
+        f"voice = config.load_config({str(golden(2).dir)!r})\n"
+        f"os.chdir({str(tmp_path)!r})\n"  # by a relative path: pytest's own folders are closed to others
+        "if os.geteuid() == 0: os.seteuid(65534)\n"
+        "def load(read, *arguments):\n"
+        "    try: read(*arguments)\n"
+        "    except ModelError as error: print(error.code, error.message)\n"
+        "load(checkpoint.read_state_dict, 'llm.pt')\n"
+        "load(conditioning.load_presets, 'spk2info.pt', voice)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout.splitlines() == [
+        f"checkpoint_unreadable {name} cannot be read: Permission denied" for name in ("llm.pt", "spk2info.pt")
+    ], done.stderr
 
 
 # --- weight normalisation

@@ -251,11 +251,13 @@ def test_a_mounted_folder_is_called_after_its_version(tmp_path: Path, monkeypatc
 
 @pytest.mark.parametrize("closed", ["", "cosyvoice2.yaml"])
 def test_weights_that_may_not_be_read_are_an_error_and_no_reason_to_take_others(closed: str, tmp_path: Path) -> None:
-    path = folder(tmp_path) / closed
+    (tmp_path / "models").mkdir()
+    tmp_path.chmod(0o755)
+    path = folder(tmp_path / "models") / closed
     code = (
         "import os; from pathlib import Path; from models import config; from models.errors import ModelError\n"
-        f"os.chdir({str(tmp_path.parent)!r})\n"  # by a relative path: pytest's own folders are closed to others
-        f"config.MOUNTED = Path({tmp_path.name!r})\n"
+        f"os.chdir({str(tmp_path)!r})\n"  # by a relative path: pytest's own folders are closed to others
+        "config.MOUNTED = Path('models')\n"
         "if os.getuid() == 0: os.setuid(65534)\n"
         "try: config.load_config(config.model_dir())\n"
         "except ModelError as error: print(error.message)"

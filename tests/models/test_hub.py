@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -97,6 +98,23 @@ def test_a_second_pull_transfers_nothing(source: str, hub: FakeHub, tmp_path: Pa
     assert not hub.served
 
 
+def test_every_file_is_read_once(hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    opened = Path.open
+
+    def counted(path: Path, mode: str = "r", *arguments: Any, **options: Any) -> Any:
+        if mode == "rb":
+            read.append(path.name)
+        return opened(path, mode, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", counted)
+    names = [Path(name).name for name in pull(HuggingFace(hub.url), REPO, tmp_path / "model").files]
+    assert sorted(read) == sorted(names)  # as they come
+    read.clear()
+    pull(HuggingFace(hub.url), REPO, tmp_path / "model")
+    assert sorted(read) == sorted(names)  # as they are verified
+
+
 def test_a_damaged_file_is_brought_again_alone(source: str, hub: FakeHub, tmp_path: Path) -> None:
     root = tmp_path / "model"
     manifest = pull(client(source, hub), REPO, root)
@@ -116,6 +134,15 @@ def test_a_connection_that_breaks_is_continued_where_it_broke(source: str, hub: 
     assert first == (0, 15 * MEGABYTE)
     assert second[0] >= 10 * MEGABYTE
     assert sum(second) == LONG
+    assert (tmp_path / "model" / "llm.pt").read_bytes() == hub.files["llm.pt"]
+
+
+def test_more_than_the_whole_file_is_not_continued(hub: FakeHub, tmp_path: Path) -> None:
+    part = tmp_path / "model" / STAGING / f"llm.pt.{COMMIT}.part"
+    part.parent.mkdir(parents=True)
+    part.write_bytes(b"\0" * (len(hub.files["llm.pt"]) + 1))
+    pull(HuggingFace(hub.url), REPO, tmp_path / "model")
+    assert hub.sent("llm.pt") == [(0, len(hub.files["llm.pt"]))]
     assert (tmp_path / "model" / "llm.pt").read_bytes() == hub.files["llm.pt"]
 
 

@@ -1,4 +1,8 @@
-"""With the network blocked and the weights on a read-only mount, the service starts and speaks."""
+"""With the network blocked and weights that it cannot write to, the service starts and speaks.
+
+A guard refuses and records every attempt to leave this machine. Where this user may make them, a network namespace
+without a way out and a read-only mount are around it; where not, a skipped test says so.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +25,15 @@ from tests.service.conftest import recording
 
 HERE = Path(__file__).parent / "offline"
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+
+PROBE = """
+import errno, pathlib, socket, sys
+for attempt in (lambda: socket.create_connection(("192.0.2.1", 80), timeout=5), pathlib.Path(sys.argv[1], "new").touch):
+    try:
+        attempt()
+    except OSError as error:
+        print(errno.errorcode.get(error.errno, error))
+"""
 
 
 def isolation(model: Path) -> list[str]:
@@ -66,7 +79,6 @@ def test_it_speaks_without_network_from_a_folder_it_cannot_write_to(model: Path,
         body |= {"input": "2024年5月1日，你好。", "voice": "inline", "ref_audio": recording()}
     before = {path: path.stat().st_mtime_ns for path in (model, *model.rglob("*"))}
     prefix = isolation(model)
-    print("network namespace, read-only mount" if prefix else "socket guard only: unshare is not permitted here")
 
     request = tmp_path / "request.json"
     request.write_text(json.dumps(body))
@@ -86,6 +98,16 @@ def test_it_speaks_without_network_from_a_folder_it_cannot_write_to(model: Path,
     assert len(samples) > 0.2 * rate
     assert not attempts.exists(), f"it tried to reach {attempts.read_text().split()}"
     assert {path: path.stat().st_mtime_ns for path in (model, *model.rglob("*"))} == before
+
+
+def test_there_the_network_ends_and_the_weights_are_mounted_read_only(tmp_path: Path) -> None:
+    prefix = isolation(tmp_path)
+    if not prefix:
+        pytest.skip("this user may not unshare: no network namespace, no read-only mount, the guard alone blocks")
+    done = subprocess.run(
+        [*prefix, sys.executable, "-c", PROBE, str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["ENETUNREACH", "EROFS"], done.stdout + done.stderr
 
 
 @pytest.mark.parametrize(
