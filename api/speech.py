@@ -17,7 +17,7 @@ from api.engine_stream import EngineStream
 from api.errors import ApiError, as_api_error
 from api.references import ReferenceVoices
 from api.schema import SpeechBody, read_body
-from api.synthesis import SpeechWish, check_wish, first_frame, samples_of, speak, speech_request
+from api.synthesis import SpeechWish, check_format, check_wish, first_frame, samples_of, speak, speech_request
 from api.telemetry import Recording
 from audio.encode import FORMATS, Encoder, encode_whole, make_encoder
 from runners.frames import Frame
@@ -68,12 +68,9 @@ async def _speak(backend: Backend, references: ReferenceVoices, body: SpeechBody
 
 def _check(body: SpeechBody, info: ModelInfo) -> None:
     """Refuse what this endpoint cannot do. Raises ApiError."""
-    if body.model and body.model not in (info.name, f"cosyvoice-{info.version}"):
+    if body.model and body.model not in (info.name, f"cosyvoice-{info.version}", f"cosyvoice{info.version}"):
         raise ApiError(404, "model_not_found", f"No model {body.model!r}; this server has {info.name!r}.", "model")
-    if body.response_format not in FORMATS:
-        known = ", ".join(FORMATS)
-        message = f"No format {body.response_format!r}; there are {known}."
-        raise ApiError(400, "unsupported_format", message, "response_format")
+    check_format(body.response_format, FORMATS, "response_format")
     if not body.stream and body.stream_format == "sse":
         raise ApiError(400, "invalid_value", "stream_format sse needs stream true.", "stream")
 

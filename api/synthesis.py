@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -63,9 +63,18 @@ def check_wish(wish: SpeechWish, info: ModelInfo) -> None:
         message = f"Give voice or ref_audio, not both (voice {INLINE_VOICE!r} may stand beside ref_audio)."
         raise ApiError(400, "voice_conflict", message, "voice")
     names = [voice.id for voice in info.voices]
+    if wish.ref_audio is None and wish.voice == INLINE_VOICE and INLINE_VOICE not in names:
+        raise ApiError(400, "voice_required", f"voice {INLINE_VOICE!r} needs ref_audio.", "ref_audio")
     if wish.ref_audio is None and wish.voice and wish.voice not in names:
         known = ", ".join(names) or "none; give ref_audio"
         raise ApiError(404, "voice_not_found", f"No voice {wish.voice!r}. Known voices: {known}.", "voice")
+
+
+def check_format(audio_format: str, formats: Sequence[str], field: str) -> None:
+    """Raises ApiError unsupported_format."""
+    if audio_format not in formats:
+        message = f"No format {audio_format!r}; there are {', '.join(formats)}."
+        raise ApiError(400, "unsupported_format", message, field)
 
 
 async def speech_request(
@@ -115,21 +124,20 @@ async def speak(
 
     Raises RequestError, and ApiError answer_too_long as soon as there are more than `max_samples`.
     """
-    pieces, summary, length = [], {}, 0
+    audio, summary = bytearray(), {}  # grows in place: pieces that are joined at the end would be held twice
     async with aclosing(backend.stream(speech)) as frames:
         async for frame in frames:
             if frame.kind is not FrameKind.AUDIO:
                 summary = frame.json()
                 continue
-            pieces.append(np.frombuffer(frame.payload, np.float32))
-            recording.audio(len(pieces[-1]))
-            length += len(pieces[-1])
-            if max_samples is not None and length > max_samples:
+            audio += frame.payload
+            recording.audio(len(frame.payload) // 4)
+            if max_samples is not None and len(audio) // 4 > max_samples:
                 message = (
                     f"The answer is over {max_samples:,} samples: send less text, or take binary data or a stream."
                 )
                 raise ApiError(400, "answer_too_long", message)
-    return np.concatenate(pieces), summary
+    return np.frombuffer(audio, np.float32), summary
 
 
 async def first_frame(frames: AsyncGenerator[Frame, None]) -> Frame:

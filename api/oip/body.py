@@ -9,47 +9,44 @@ from typing import Any
 from api.errors import ApiError
 from api.oip.request import (
     BINARY_OUTPUT,
-    MAX_INPUTS,
     InferRequest,
     RequestedOutput,
     check_input_parameters,
     check_output_parameters,
+    check_size,
     infer_request,
-    too_many_inputs,
 )
 from api.oip.tensors import Tensor, from_raw, from_values, json_values, raw_bytes
+from api.schema import loads
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
+# The path names the model; KServe's client repeats it.
+_REQUEST_KEYS = ("id", "inputs", "outputs", "parameters", "model_name")
+_INPUT_KEYS = ("name", "shape", "datatype", "data", "parameters")
+_OUTPUT_KEYS = ("name", "parameters")
 
 
 def read_infer_request(body: bytes, header_length: str | None) -> InferRequest:
     """The request in `body`, whose JSON takes the first `header_length` bytes (None: all). Raises ApiError."""
     length = len(body) if header_length is None else _header_length(header_length, len(body))
     values = read_json(body[:length])
-    inputs = _list(values, "inputs")
+    _check_keys(values, _REQUEST_KEYS, "the request")
+    inputs, outputs, request_id = _list(values, "inputs"), _list(values, "outputs"), values.get("id")
     if not inputs:
         raise ApiError(400, "missing_parameter", "`inputs` is required.", "inputs")
-    if len(inputs) > MAX_INPUTS:
-        raise too_many_inputs()
+    if not isinstance(request_id, str | None):
+        raise ApiError(400, "invalid_value", "`id` must be a string.", "id")
+    check_size(inputs, outputs, request_id or "")
     raw = _Raw(body, length)
     tensors = [_input(_object(value, "an input"), raw) for value in inputs]
     raw.check_end()
-    outputs = [_output(_object(value, "an output")) for value in _list(values, "outputs")]
-    request_id = values.get("id")
-    if not isinstance(request_id, str | None):
-        raise ApiError(400, "invalid_value", "`id` must be a string.", "id")
-    return infer_request(tensors, outputs, _parameters(values), request_id or "")
+    requested = [_output(_object(value, "an output")) for value in outputs]
+    return infer_request(tensors, requested, _parameters(values), request_id or "")
 
 
 def read_json(data: bytes) -> dict[str, Any]:
-    """A JSON object. Raises ApiError: input_not_utf8, invalid_json."""
-    try:
-        values = json.loads(data.decode())
-    except UnicodeDecodeError:
-        raise ApiError(400, "input_not_utf8", "The JSON is not valid UTF-8.") from None
-    except (ValueError, RecursionError):
-        raise ApiError(400, "invalid_json", "The body does not begin with valid JSON.") from None
-    return _object(values, "the JSON")
+    """A JSON object. Raises ApiError: input_not_utf8, invalid_json, invalid_type."""
+    return _object(loads(data), "the JSON")
 
 
 async def infer_response(
@@ -112,6 +109,7 @@ def _header_length(value: str, size: int) -> int:
 
 
 def _input(values: dict[str, Any], raw: _Raw) -> Tensor:
+    _check_keys(values, _INPUT_KEYS, "an input")
     name, datatype = _string(values, "name"), _string(values, "datatype")
     parameters = _parameters(values)
     check_input_parameters(name, parameters)
@@ -124,8 +122,16 @@ def _input(values: dict[str, Any], raw: _Raw) -> Tensor:
 
 
 def _output(values: dict[str, Any]) -> RequestedOutput:
+    _check_keys(values, _OUTPUT_KEYS, "an output")
     name = _string(values, "name")
     return RequestedOutput(name, check_output_parameters(name, _parameters(values)))
+
+
+def _check_keys(values: dict[str, Any], known: tuple[str, ...], what: str) -> None:
+    for key in values:
+        if key not in known:
+            message = f"There is no {key!r} in {what}; there are {', '.join(known)}."
+            raise ApiError(400, "unknown_parameter", message, key)
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:

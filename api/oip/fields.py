@@ -6,11 +6,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.errors import ApiError
 from api.oip.formats import AudioTensor
 from api.oip.inference import Spoken
 from api.oip.models import reference_from_text
-from api.synthesis import SpeechWish
+from api.synthesis import SpeechWish, check_format
 from audio.encode import FORMATS
 
 
@@ -42,9 +41,7 @@ class SpeechFields(BaseModel):
 
     def audio(self, sample_rate: int) -> AudioTensor:
         """Raises ApiError unsupported_format."""
-        if self.format not in FORMATS:
-            known = ", ".join(FORMATS)
-            raise ApiError(400, "unsupported_format", f"No format {self.format!r}; there are {known}.", "format")
+        check_format(self.format, FORMATS, "format")
         return AudioTensor(self.format + "_base64", sample_rate)
 
     def answer(self, spoken: Spoken, sample_rate: int) -> dict[str, Any]:

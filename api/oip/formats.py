@@ -6,8 +6,8 @@ import base64
 
 import numpy as np
 
-from api.errors import ApiError
 from api.oip.tensors import BYTES, Tensor
+from api.synthesis import check_format
 from audio.encode import FORMATS as FILE_FORMATS
 from audio.encode import encode_whole, make_encoder, to_pcm16
 from audio.errors import AudioError
@@ -25,9 +25,7 @@ class AudioTensor:
     """
 
     def __init__(self, audio_format: str, sample_rate: int, name: str = "audio", batched: bool = False) -> None:
-        if audio_format not in AUDIO_FORMATS:
-            known = ", ".join(AUDIO_FORMATS)
-            raise ApiError(400, "unsupported_format", f"No format {audio_format!r}; there are {known}.", "format")
+        check_format(audio_format, AUDIO_FORMATS, "format")
         self.audio_format, self.sample_rate = audio_format, sample_rate
         self._name, self._batched = name, batched
         self._file = audio_format.removesuffix(_BASE64)

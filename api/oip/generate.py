@@ -20,7 +20,7 @@ from api.oip.inference import ROUTE, Inference, recorded
 from api.oip.models import VERSION, ServedModel
 from api.oip.rest import read_whole
 from api.oip.tensors import Tensor
-from api.schema import validated
+from api.schema import parsed, validated
 from api.telemetry import Recording
 from runners.frames import Frame
 
@@ -79,18 +79,18 @@ def read_fields(data: bytes) -> SpeechFields:
 
 async def _whole(inference: Inference, name: str, version: str, data: bytes) -> Response:
     with recorded() as recording:
-        fields = read_fields(data)
+        fields = await parsed(read_fields, data)
         model = await inference.model(name, version)
         spoken = await inference.speak(fields.wish(stream=False), fields.audio(model.sample_rate), recording)
     inference.answered[model.name] += 1
-    return JSONResponse({**_head(model), **fields.answer(spoken, model.sample_rate)})
+    return await asyncio.to_thread(JSONResponse, {**_head(model), **fields.answer(spoken, model.sample_rate)})
 
 
 async def _streamed(inference: Inference, name: str, version: str, data: bytes) -> Response:
     recording = Recording(ROUTE)
     end: list[Frame] = []
     try:
-        fields = read_fields(data)
+        fields = await parsed(read_fields, data)
         model = await inference.model(name, version)
         hops = inference.stream(fields.wish(stream=True), fields.audio(model.sample_rate), recording, end)
         # What fails before any audio is a proper error response.

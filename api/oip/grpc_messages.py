@@ -10,13 +10,13 @@ from api.errors import ApiError
 from api.oip.messages import message
 from api.oip.models import VERSION, ServedModel
 from api.oip.request import (
-    MAX_INPUTS,
+    MAX_ID,
     InferRequest,
     RequestedOutput,
     check_input_parameters,
     check_output_parameters,
+    check_size,
     infer_request,
-    too_many_inputs,
 )
 from api.oip.tensors import BYTES, Tensor, from_raw, from_values, raw_bytes
 
@@ -41,12 +41,11 @@ _CONTENTS = {
 
 def read_infer_request(request: Any) -> InferRequest:
     """A ModelInferRequest, checked. Raises ApiError."""
-    if len(request.inputs) > MAX_INPUTS:
-        raise too_many_inputs()
+    check_size(request.inputs, request.outputs, request.id)
     raws = request.raw_input_contents
     if raws and len(raws) != len(request.inputs):
-        message = f"There are {len(request.inputs)} inputs, but {len(raws)} raw_input_contents."
-        raise ApiError(400, "invalid_tensor", message, "raw_input_contents")
+        text = f"There are {len(request.inputs)} inputs, but {len(raws):,} raw_input_contents."
+        raise ApiError(400, "invalid_tensor", text, "raw_input_contents")
     tensors = []
     for position, tensor in enumerate(request.inputs):
         check_input_parameters(tensor.name, tensor.parameters)
@@ -86,9 +85,10 @@ def final_response(model: ServedModel, asked: InferRequest) -> Any:
 
 
 def failed_response(request: Any, error: str) -> Any:
-    """The ModelStreamInferResponse that ends a request which failed."""
+    """The ModelStreamInferResponse that ends a request which failed, its names cut: they may be why it failed."""
     response = ModelStreamInferResponse(error_message=error)
-    response.infer_response.model_name, response.infer_response.id = request.model_name, request.id
+    response.infer_response.model_name = request.model_name[:MAX_ID]
+    response.infer_response.id = request.id[:MAX_ID]
     return response
 
 

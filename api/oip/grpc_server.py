@@ -137,7 +137,7 @@ class GrpcServer:
             await _abort(context, error)
 
     async def _until_drained(self, requests: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
-        """The client's requests. A stream on which nothing runs must not hold up the drain: raises ApiError then."""
+        """The client's requests. Raises ApiError draining for what comes, or does not come, once the drain began."""
         source: AsyncIterator[bytes] = aiter(requests)
         drained = asyncio.ensure_future(self._draining.wait())
         following: asyncio.Future[bytes | None] | None = None
@@ -147,8 +147,8 @@ class GrpcServer:
                 await asyncio.wait({following, drained}, return_when=asyncio.FIRST_COMPLETED)
                 if drained.done():  # a client that has what it wants is about to end its stream well
                     await asyncio.wait({following}, timeout=GOODBYE_SECONDS)
-                if not following.done():
-                    raise ApiError(503, "draining", "The server is stopping. Try again shortly.")
+                    if not following.done() or following.result() is not None:
+                        raise ApiError(503, "draining", "The server is stopping. Try again shortly.")
                 if (data := following.result()) is None:
                     return
                 yield data

@@ -23,8 +23,8 @@ from api.telemetry import Recording
 from runners.frames import Frame
 
 ROUTE = "oip"
-MAX_ANSWER_SAMPLES = 2**26
-"""Of one answer that is not streamed: 46 minutes at 24 kHz, 256 MiB as FP32."""
+MAX_ANSWER_SAMPLES = 2**25
+"""Of one answer that is not streamed: 23 minutes at 24 kHz, 128 MiB as FP32, held several times while it is written."""
 MAX_LISTED_ELEMENTS = 2**22
 """Of an answer whose numbers are written out one by one: some 90 MB of JSON."""
 

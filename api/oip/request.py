@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass, field
 from typing import Any
 
 from api.errors import ApiError
 from api.oip.tensors import Tensor
 
-MAX_INPUTS = 32
+MAX_TENSORS = 32
+"""Inputs of one request, and outputs: more than any model has."""
+MAX_ID = 128
 FINAL_RESPONSE = "triton_enable_empty_final_response"
 """Triton's request parameter: end a stream with an empty response that is marked as the final one."""
 BINARY_OUTPUT = "binary_data_output"
@@ -39,8 +43,8 @@ def infer_request(
 ) -> InferRequest:
     """Raises ApiError for what occurs twice and for parameters that would not be honoured. An id is made if empty."""
     for what, names in (("input", [t.name for t in inputs]), ("output", [o.name for o in outputs])):
-        if twice := {name for name in names if names.count(name) > 1}:
-            raise ApiError(400, "invalid_value", f"There are two {what}s of the name {min(twice)!r}.", min(twice))
+        if names and (most := Counter(names).most_common(1)[0])[1] > 1:
+            raise ApiError(400, "invalid_value", f"There are two {what}s of the name {most[0]!r}.", most[0])
     for name, value in parameters.items():
         kind = _PARAMETERS.get(name)
         if kind is None:
@@ -52,22 +56,30 @@ def infer_request(
     )
 
 
-def check_input_parameters(name: str, parameters: Any) -> None:
-    """Refuse tensors that lie elsewhere than in the request. Raises ApiError."""
-    if any(key.startswith("shared_memory") for key in parameters):
-        raise ApiError(400, "unsupported_parameter", f"Tensor {name!r}: shared memory is not supported.", name)
+def check_size(inputs: Sized, outputs: Sized, request_id: str) -> None:
+    """To be asked before anything is made of a request. Raises ApiError invalid_value."""
+    for name, tensors in (("inputs", inputs), ("outputs", outputs)):
+        if len(tensors) > MAX_TENSORS:
+            raise ApiError(400, "invalid_value", f"There are over {MAX_TENSORS} {name} in the request.", name)
+    if len(request_id) > MAX_ID:  # it is repeated with every hop
+        raise ApiError(400, "invalid_value", f"`id` has {len(request_id):,} characters, over {MAX_ID}.", "id")
 
 
-def check_output_parameters(name: str, parameters: Any) -> bool | None:
+def check_input_parameters(name: str, parameters: Mapping[str, Any]) -> None:
+    """Raises ApiError for all but `binary_data_size`, which KServe's client sends over gRPC too."""
+    _check_parameters(f"Input {name!r}", name, parameters, "binary_data_size")
+
+
+def check_output_parameters(name: str, parameters: Mapping[str, Any]) -> bool | None:
     """The output's `binary_data`. Raises ApiError for any other parameter."""
-    for key in parameters:
-        if key != "binary_data":
-            raise ApiError(400, "unsupported_parameter", f"Output {name!r}: {key!r} is not supported.", name)
+    _check_parameters(f"Output {name!r}", name, parameters, "binary_data")
     binary = parameters.get("binary_data")
     if binary is not None and not isinstance(binary, bool):
         raise ApiError(400, "invalid_value", f"Output {name!r}: binary_data must be true or false.", name)
     return binary
 
 
-def too_many_inputs() -> ApiError:
-    return ApiError(400, "invalid_value", f"There are over {MAX_INPUTS} tensors in the request.", "inputs")
+def _check_parameters(what: str, name: str, parameters: Mapping[str, Any], known: str) -> None:
+    for key in parameters:
+        if key != known:
+            raise ApiError(400, "unsupported_parameter", f"{what}: the parameter {key!r} is not supported.", name)

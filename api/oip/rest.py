@@ -16,7 +16,7 @@ from api.oip.body import HEADER_LENGTH, infer_response, read_infer_request, read
 from api.oip.errors import answered
 from api.oip.inference import Inference, recorded
 from api.oip.models import VERSION
-from api.schema import read_bytes
+from api.schema import parsed, read_bytes
 
 NOT_READY = "The server is not ready."
 _MODEL = "/v2/models/{name}"
@@ -140,7 +140,7 @@ def _add_repository(routes: APIRouter, inference: Inference) -> None:
 
         async def work() -> Response:
             data = await read_whole(request)
-            await check_load(inference, name, bool(data and read_json(data).get("parameters")))
+            await check_load(inference, name, bool(data and (await parsed(read_json, data)).get("parameters")))
             return JSONResponse({"name": name, "load": True})
 
         return await answered(work())

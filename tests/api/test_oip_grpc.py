@@ -131,6 +131,8 @@ async def test_the_repository_calls_of_both_definitions(running: Running, first_
         (_request(raw_input_contents=[b"a"]), grpc.StatusCode.INVALID_ARGUMENT, "invalid_tensor"),
         (_request(raw_input_contents=[b"a", b"b"]), grpc.StatusCode.INVALID_ARGUMENT, "invalid_tensor"),
         (_request(outputs=[{"name": "audio"}]), grpc.StatusCode.INVALID_ARGUMENT, "unknown_tensor"),
+        (_request(outputs=[{"name": f"o{n}"} for n in range(33)]), grpc.StatusCode.INVALID_ARGUMENT, "invalid_value"),
+        (_request(id="7" * 129), grpc.StatusCode.INVALID_ARGUMENT, "invalid_value"),
         (_request(parameters={"wings": {"int64_param": 2}}), grpc.StatusCode.INVALID_ARGUMENT, "unknown_parameter"),
         (b"\xff\xff", grpc.StatusCode.INVALID_ARGUMENT, "invalid_message"),
     ],
@@ -255,6 +257,41 @@ async def test_draining_lets_a_running_answer_finish_and_ends_a_stream_on_which_
         assert len(hops) == HOPS
         assert all(not hop.error_message for hop in hops)
         await asyncio.wait_for(draining, 10)
+
+
+async def test_a_stream_takes_no_further_request_once_the_drain_began() -> None:
+    gate = asyncio.Event()
+
+    class Slow(FakeBackend):
+        async def stream(self, request: Any) -> AsyncIterator[Any]:  # type: ignore[override]
+            async for frame in super().stream(request):
+                yield frame
+                await gate.wait()
+
+    async with Running(Slow()) as running:
+        call = running.stream()
+        await call.write(Request(**_request()))
+        hops = [await call.read()]
+        draining = asyncio.ensure_future(running.server.drain())
+        await asyncio.sleep(0)
+        await call.write(Request(**_request()))
+        gate.set()
+        for _ in range(HOPS - 1):
+            hops.append(await call.read())
+        assert all(hop.infer_response.outputs for hop in hops)
+        assert await asyncio.wait_for(call.code(), 10) is grpc.StatusCode.UNAVAILABLE
+        assert (await call.details()).startswith("draining: ")
+        assert len(running.backend.requests) == 1
+        await asyncio.wait_for(draining, 10)
+
+
+async def test_an_error_repeats_no_name_of_any_length(running: Running) -> None:
+    call = running.stream()
+    await call.write(Request(**_request(model="m" * 10_000, id="7" * 10_000)))
+    await call.done_writing()
+    (answer,) = await _rest(call)
+    assert answer.error_message.startswith("invalid_value: ")
+    assert (len(answer.infer_response.model_name), len(answer.infer_response.id)) == (128, 128)
 
 
 async def test_a_port_in_use_is_an_error(running: Running) -> None:

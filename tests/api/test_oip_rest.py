@@ -6,13 +6,15 @@ import asyncio
 import base64
 import io
 import json
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 import soundfile
+from prometheus_client import REGISTRY
 
 from api.app import create_app
 from audio.encode import to_pcm16
@@ -187,6 +189,8 @@ WRONG: list[tuple[list[dict[str, Any]], str]] = [
     ([{**TEXT, "data": [""]}], "input_empty"),
     ([{**TEXT, "data": ["\ud800"]}], "input_not_utf8"),
     ([{**TEXT, "parameters": {"shared_memory_region": "r"}}], "unsupported_parameter"),
+    ([{**TEXT, "parameters": {"content_type": "str"}}], "unsupported_parameter"),
+    ([{**TEXT, "dtype": "BYTES"}], "unknown_parameter"),
     ([TEXT, _scalar("format", "BYTES", "mp3")], "unsupported_format"),
     ([TEXT, _scalar("speed", "FP32", 9.0)], "invalid_value"),
     ([TEXT, _scalar("speed", "FP32", float("nan"))], "invalid_value"),
@@ -229,7 +233,11 @@ async def test_reference_samples_that_are_no_sound(http: httpx.AsyncClient, bad:
         ({"outputs": [{"name": "audio", "parameters": {"classification": 3}}]}, "unsupported_parameter"),
         ({"outputs": [{"name": "audio", "parameters": {"binary_data": 1}}]}, "invalid_value"),
         ({"outputs": "audio"}, "invalid_type"),
+        ({"outputs": [{"name": "audio", "data": []}]}, "unknown_parameter"),
+        ({"outputs": [{"name": f"audio{number}"} for number in range(33)]}, "invalid_value"),
+        ({"output": [{"name": "audio"}]}, "unknown_parameter"),
         ({"id": 7}, "invalid_value"),
+        ({"id": "7" * 129}, "invalid_value"),
         ({"inputs": [TEXT] * 33}, "invalid_value"),
     ],
 )
@@ -441,6 +449,61 @@ async def test_a_key_that_is_half_a_character_is_refused(http: httpx.AsyncClient
     _refused(answer, 400, "input_not_utf8")
 
 
+async def test_what_is_wrong_with_an_instance_says_which(http: httpx.AsyncClient) -> None:
+    answer = await http.post("/v1/models/tiny:predict", json={"instances": [{"text": "Hi."}, {"text": 7}]})
+    assert answer.json()["error"].startswith("invalid_type: `instances.1.text`: ")
+
+
+INSTANCE = {"text": "Hello.", "ref_audio": "?" * 100_000}
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/audio/speech", {"input": "Hello.", "ref_audio": "?" * 100_000}),
+        (INFER, {"inputs": [TEXT, _scalar("ref_audio", "BYTES", "?" * 100_000)]}),
+        ("/v1/models/tiny:predict", {"instances": [INSTANCE]}),
+        ("/v2/models/tiny/generate", INSTANCE),
+        ("/v2/models/tiny/generate_stream", INSTANCE),
+        ("/v2/repository/models/tiny/load", {"parameters": INSTANCE}),
+    ],
+)
+async def test_large_bodies_are_not_read_by_the_loop(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    content, readers, loads = json.dumps(body).encode(), [], json.loads
+
+    def watched(*values: Any) -> Any:
+        readers.append(threading.current_thread())
+        return loads(*values)
+
+    monkeypatch.setattr(json, "loads", watched)
+    answer = await http.post(path, content=content)
+    assert answer.status_code == 400  # it is no reference, or no configuration that a load call takes
+    assert len(readers) == 1
+    assert readers[0] is not threading.current_thread()
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/v1/models/tiny:predict", {"instances": [{"text": "Hi."}]}), ("/v2/models/tiny/generate", {"text": "Hi."})],
+)
+async def test_whole_answers_are_not_written_by_the_loop(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, path: str, body: dict[str, Any]
+) -> None:
+    content, writers, dumps = json.dumps(body).encode(), [], json.dumps
+
+    def watched(values: Any, **options: Any) -> str:
+        if "audio" in str(values):
+            writers.append(threading.current_thread())
+        return dumps(values, **options)
+
+    monkeypatch.setattr(json, "dumps", watched)
+    assert (await http.post(path, content=content)).status_code == 200
+    assert len(writers) == 1
+    assert writers[0] is not threading.current_thread()
+
+
 async def test_predict_speaks_several_instances(http: httpx.AsyncClient, backend: FakeBackend) -> None:
     instances = [{"text": "One.", "seed": 1}, {"text": "Two.", "seed": 2, "format": "pcm", "voice": "other"}]
     answer = (await http.post("/v1/models/tiny:predict", json={"instances": instances})).json()
@@ -451,10 +514,39 @@ async def test_predict_speaks_several_instances(http: httpx.AsyncClient, backend
     assert [request.voice for request in backend.requests] == ["cosy", "other"]
 
 
+async def test_predict_is_one_request_to_the_engine_at_a_time_and_one_in_the_metrics() -> None:
+    at_once = []
+
+    class Counting(FakeBackend):
+        async def stream(self, request: Any) -> AsyncGenerator[Any, None]:
+            async for frame in super().stream(request):
+                at_once.append(self.running)
+                await asyncio.sleep(0)
+                yield frame
+
+    before = {name: _metric(name) for name in ("requests_total", "rtf_count", "audio_seconds_total")}
+    async with _client(Counting()) as http:
+        body = {"instances": [{"text": "One."}, {"text": "Two."}, {"text": "Three."}]}
+        assert (await http.post("/v1/models/tiny:predict", json=body)).status_code == 200
+    assert set(at_once) == {1}
+    assert _metric("requests_total") - before["requests_total"] == 1
+    assert _metric("rtf_count") - before["rtf_count"] == 1
+    seconds = 3 * len(all_samples(1)) / 24_000
+    assert _metric("audio_seconds_total") - before["audio_seconds_total"] == pytest.approx(seconds)
+
+
+def _metric(name: str) -> float:
+    labels = {"route": "oip", "outcome": "ok"} if name == "requests_total" else {"route": "oip"}
+    return REGISTRY.get_sample_value(f"cosyserve_{name}", labels) or 0.0
+
+
 @pytest.mark.parametrize(
     ("body", "status", "code"),
     [
         ({}, 400, "missing_parameter"),
+        ({"instances": [{"text": "Hi."}], "signature_name": "x"}, 400, "unknown_parameter"),
+        ({"instances": [{"text": "Hi.", "temperature": 2}]}, 400, "unsupported_parameter"),
+        ({"instances": [{"text": "Hi.", "format": "float32"}]}, 400, "unsupported_format"),
         ({"instances": []}, 400, "invalid_value"),
         ({"instances": [{"text": "Hi."}] * 9}, 400, "invalid_value"),
         ({"instances": ["Hi."]}, 422, "invalid_type"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from typing import Any
 
 import numpy as np
@@ -167,6 +168,21 @@ async def test_outputs_are_binary_where_that_was_asked() -> None:
     assert head["outputs"][0]["parameters"] == {"binary_data_size": 4}
     assert head["outputs"][1]["data"] == [24_000]
     assert content[length:] == struct.pack("<2h", 1, -2)
+
+
+@pytest.mark.parametrize(("over", "count"), [("rest", 30_000), ("grpc", 100_000)])
+def test_requests_for_countless_outputs_are_refused_at_once(over: str, count: int) -> None:
+    outputs = [{"name": f"audio{number}"} for number in range(count)]
+    inputs = [{"name": "text", "datatype": "BYTES", "shape": [1]}]
+    body = json.dumps({"inputs": inputs, "outputs": outputs}).encode()
+    request = message("ModelInferRequest")(inputs=inputs, outputs=outputs)
+    began = time.monotonic()
+    with pytest.raises(ApiError, match="over 32 outputs"):
+        if over == "rest":
+            read_infer_request(body, None)
+        else:
+            grpc_messages.read_infer_request(request)
+    assert time.monotonic() - began < 5  # looking for repeats one by one takes minutes
 
 
 _JSON = st.recursive(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import base64
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 import soundfile
 
 from audio.encode import to_pcm16
@@ -41,7 +42,21 @@ def speech(server: Server, **body: Any) -> np.ndarray:
     return np.frombuffer(answer.content, np.int16)
 
 
-def reference_samples() -> np.ndarray:
+@pytest.fixture(scope="module")
+def service() -> Iterator[InferenceServer]:
+    with InferenceServer() as running:
+        running.wait_ready(timeout=120)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def spoken(service: InferenceServer) -> np.ndarray:
+    """What the speech API gives for TEXT and SEED."""
+    return speech(service)
+
+
+@pytest.fixture(scope="module")
+def reference() -> np.ndarray:
     """`[L]` float32 at 16 kHz."""
     file = base64.b64decode(recording(2.0, rate=16_000).partition(",")[2])
     return soundfile.read(io.BytesIO(file), dtype="float32")[0]

@@ -75,6 +75,7 @@ def test_a_body_of_the_wrong_shape(http: httpx.Client, body: bytes, status: int,
     ("fields", "status", "code"),
     [
         ({"voice": "nobody"}, 404, "voice_not_found"),
+        ({"voice": "inline"}, 400, "voice_required"),
         ({"voice": 7}, 422, "invalid_type"),
         ({"voice": "../../etc/passwd"}, 404, "voice_not_found"),
         ({"model": "gpt-9"}, 404, "model_not_found"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import grpc
@@ -17,24 +16,10 @@ from kserve.inference_client import InferenceGRPCClient, InferenceRESTClient, RE
 from kserve.protocol.infer_type import InferInput, InferRequest, RequestedOutput
 
 from launch.server import LaunchError, Server
-from tests.service.oip_server import SEED, TEXT, InferenceServer, assert_same, gauge, reference_samples, speech
+from tests.service import oip_server
+from tests.service.oip_server import SEED, TEXT, InferenceServer, assert_same, gauge, speech
 
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[InferenceServer]:
-    with InferenceServer() as running:
-        running.wait_ready(timeout=120)
-        yield running
-
-
-@pytest.fixture(scope="module")
-def spoken(service: InferenceServer) -> np.ndarray:
-    return speech(service)
-
-
-@pytest.fixture(scope="module")
-def reference() -> np.ndarray:
-    return reference_samples()
+service, spoken, reference = oip_server.service, oip_server.spoken, oip_server.reference
 
 
 def _kserve_inputs(binary: bool, **options: Any) -> list[InferInput]:

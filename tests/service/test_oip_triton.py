@@ -21,6 +21,7 @@ import pytest
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
+from tests.service import oip_server
 from tests.service.oip_server import (
     LONG,
     SEED,
@@ -28,28 +29,12 @@ from tests.service.oip_server import (
     InferenceServer,
     assert_same,
     gauge,
-    reference_samples,
     speech,
     until,
 )
 from tests.service.test_streams import _runner_process
 
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[InferenceServer]:
-    with InferenceServer() as running:
-        running.wait_ready(timeout=120)
-        yield running
-
-
-@pytest.fixture(scope="module")
-def spoken(service: InferenceServer) -> np.ndarray:
-    return speech(service)
-
-
-@pytest.fixture(scope="module")
-def reference() -> np.ndarray:
-    return reference_samples()
+service, spoken, reference = oip_server.service, oip_server.spoken, oip_server.reference
 
 
 @pytest.fixture(scope="module")
