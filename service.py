@@ -28,8 +28,6 @@ from runners.request import ModelInfo, RequestError, SpeechRequest
 from runners.speech_engine import SpeechEngine
 from text.frontend import TextFrontend
 
-draining = asyncio.Event()  # set from SIGTERM on
-
 
 class Runners:
     """The API's backend: the running service instance, looked up when a request comes."""
@@ -95,6 +93,7 @@ class CosyVoice:
         self.engine_client: EngineClient | None = None
         self._runner_urls: tuple[str, ...] = ()
         self._info: ModelInfo | None = None
+        self._draining = asyncio.Event()  # set from SIGTERM on
         self._grpc: Any = None
         self._grpc_drain: asyncio.Task | None = None
 
@@ -123,7 +122,7 @@ class CosyVoice:
 
     async def _drain_grpc(self) -> None:
         """From SIGTERM on: HTTP drains by itself, and only then are the shutdown hooks called."""
-        await draining.wait()
+        await self._draining.wait()
         await self._grpc.drain()
 
     def _unready_from_sigterm(self) -> None:
@@ -132,7 +131,7 @@ class CosyVoice:
         loop = asyncio.get_running_loop()
 
         def drain(number, frame) -> None:
-            loop.call_soon_threadsafe(draining.set)
+            loop.call_soon_threadsafe(self._draining.set)
             if callable(previous):
                 previous(number, frame)
 
@@ -141,15 +140,15 @@ class CosyVoice:
     @bentoml.on_shutdown
     async def stop(self) -> None:
         if self._grpc_drain is not None:
-            draining.set()
+            self._draining.set()
             await self._grpc_drain
         if self.engine_client is not None:
             await self.engine_client.close()
 
     async def __is_ready__(self) -> bool:
-        if draining.is_set():
+        if self._draining.is_set():
             return False
-        return all(await asyncio.gather(*map(is_ready, self._runner_urls))) and not draining.is_set()
+        return all(await asyncio.gather(*map(is_ready, self._runner_urls))) and not self._draining.is_set()
 
     async def describe(self) -> ModelInfo:
         """The loaded model; raises RequestError `loading`."""

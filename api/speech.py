@@ -17,8 +17,8 @@ from api.engine_stream import EngineStream
 from api.errors import ApiError, as_api_error
 from api.references import ReferenceVoices
 from api.schema import SpeechBody, read_body
-from api.synthesis import SpeechWish, check_format, check_wish, first_frame, samples_of, speak, speech_request
-from api.telemetry import Recording
+from api.synthesis import SpeechWish, check_format, check_wish, first_of, samples_of, speak, speech_request
+from api.telemetry import Recording, failure_recorded
 from audio.encode import FORMATS, Encoder, encode_whole, make_encoder
 from runners.frames import Frame
 from runners.request import ModelInfo, SpeechRequest
@@ -48,7 +48,7 @@ def router(backend: Backend, references: ReferenceVoices) -> APIRouter:
 
 async def _speak(backend: Backend, references: ReferenceVoices, body: SpeechBody) -> Response:
     recording = Recording("speech")
-    try:
+    with failure_recorded(recording):
         info = await backend.describe()
         _check(body, info)
         wish = _wish(body)
@@ -58,12 +58,6 @@ async def _speak(backend: Backend, references: ReferenceVoices, body: SpeechBody
         if body.stream:
             return await _streamed(backend, speech, body, info, recording)
         return await _buffered(backend, speech, body, info, recording)
-    except asyncio.CancelledError:
-        recording.finished("cancelled")
-        raise
-    except Exception as error:
-        recording.finished(as_api_error(error).code)
-        raise
 
 
 def _check(body: SpeechBody, info: ModelInfo) -> None:
@@ -110,7 +104,7 @@ async def _streamed(
     backend: Backend, speech: SpeechRequest, body: SpeechBody, info: ModelInfo, recording: Recording
 ) -> Response:
     frames = backend.stream(speech)
-    first = await first_frame(frames)
+    first = await first_of(frames)
     encoder = make_encoder(body.response_format, info.sample_rate)
     form = _events if body.stream_format == "sse" else _audio
     content_type = "text/event-stream" if body.stream_format == "sse" else encoder.content_type

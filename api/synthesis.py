@@ -7,7 +7,7 @@ import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from runners.request import ModelInfo, SpeechRequest
 from text.clean import clean
 from text.errors import TextError
 
+Item = TypeVar("Item")
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
 # A name for the `voice` field that SDKs insist on, when ref_audio brings the voice.
 INLINE_VOICE = "inline"
@@ -140,12 +141,12 @@ async def speak(
     return np.frombuffer(audio, np.float32), summary
 
 
-async def first_frame(frames: AsyncGenerator[Frame, None]) -> Frame:
-    """The frame that decides a stream's status: what fails before any audio is a proper error response."""
+async def first_of(stream: AsyncGenerator[Item, None]) -> Item:
+    """The item that decides a stream's status: what fails before any audio is a proper error response."""
     try:
-        return await anext(frames)
+        return await anext(stream)
     except BaseException:
-        await frames.aclose()
+        await stream.aclose()
         raise
 
 

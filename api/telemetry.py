@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from prometheus_client import Counter, Gauge, Histogram
+
+from api.errors import as_api_error
 
 _LATENCY = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 1.5, 2, 3, 5, 10, 20, 60)
 _RTF = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1, 2, 5, 10)
@@ -67,3 +72,16 @@ class Recording:
             AUDIO.labels(self._route).inc(seconds)
             if outcome == "ok":
                 RTF.labels(self._route).observe((time.monotonic() - self._began) / seconds)
+
+
+@contextmanager
+def failure_recorded(recording: Recording) -> Iterator[None]:
+    """What leaves the block as an exception is the request's outcome."""
+    try:
+        yield
+    except (asyncio.CancelledError, GeneratorExit):
+        recording.finished("cancelled")
+        raise
+    except Exception as error:
+        recording.finished(as_api_error(error).code)
+        raise

@@ -12,7 +12,7 @@ from fastapi.responses import JSONResponse
 
 from api.connection import run_while_connected
 from api.engine_stream import EngineStream
-from api.errors import ApiError, as_api_error
+from api.errors import ApiError
 from api.oip.body import read_json
 from api.oip.errors import answered, known, sentence
 from api.oip.fields import SpeechFields
@@ -21,7 +21,8 @@ from api.oip.models import VERSION, ServedModel
 from api.oip.rest import read_whole
 from api.oip.tensors import Tensor
 from api.schema import parsed, validated
-from api.telemetry import Recording
+from api.synthesis import first_of
+from api.telemetry import Recording, failure_recorded
 from runners.frames import Frame
 
 _BODY = {
@@ -89,22 +90,11 @@ async def _whole(inference: Inference, name: str, version: str, data: bytes) -> 
 async def _streamed(inference: Inference, name: str, version: str, data: bytes) -> Response:
     recording = Recording(ROUTE)
     end: list[Frame] = []
-    try:
+    with failure_recorded(recording):
         fields = await parsed(read_fields, data)
         model = await inference.model(name, version)
         hops = inference.stream(fields.wish(stream=True), fields.audio(model.sample_rate), recording, end)
-        # What fails before any audio is a proper error response.
-        try:
-            first = await anext(hops)
-        except BaseException:
-            await hops.aclose()
-            raise
-    except asyncio.CancelledError:
-        recording.finished("cancelled")
-        raise
-    except Exception as error:
-        recording.finished(as_api_error(error).code)
-        raise
+        first = await first_of(hops)
     return EngineStream(
         _events(inference, model, fields, first, hops, end, recording),
         hops,

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from api.backend import Backend
-from api.errors import ApiError, as_api_error
+from api.errors import ApiError
 from api.oip.formats import AudioTensor
 from api.oip.models import VERSION, ServedModel, served_models
 from api.oip.request import InferRequest
 from api.oip.tensors import Tensor
 from api.references import ReferenceVoices
-from api.synthesis import SpeechWish, check_wish, first_frame, samples_of, speak, speech_request
-from api.telemetry import Recording
+from api.synthesis import SpeechWish, check_wish, first_of, samples_of, speak, speech_request
+from api.telemetry import Recording, failure_recorded
 from runners.frames import Frame
 
 ROUTE = "oip"
@@ -42,15 +42,9 @@ class Spoken:
 def recorded() -> Iterator[Recording]:
     """The metrics of one request; the block's exception is its outcome."""
     recording = Recording(ROUTE)
-    try:
+    with failure_recorded(recording):
         yield recording
         recording.finished("ok")
-    except (asyncio.CancelledError, GeneratorExit):
-        recording.finished("cancelled")
-        raise
-    except Exception as error:
-        recording.finished(as_api_error(error).code)
-        raise
 
 
 class Inference:
@@ -128,7 +122,7 @@ class Inference:
         speech = await speech_request(self.backend, self._references, wish, info)
         recording.started(info.sample_rate)
         async with aclosing(self.backend.stream(speech)) as frames:
-            first = await first_frame(frames)
+            first = await first_of(frames)
             async with aclosing(samples_of(first, frames, recording, end)) as blocks:
                 async for samples in blocks:
                     if (tensor := audio.feed(samples)) is not None:
