@@ -26,7 +26,10 @@ pytestmark = [
         os.geteuid() != 0 or not all(map(shutil.which, TOOLS)), reason=f"needs root and {', '.join(TOOLS)}"
     ),
 ]
-MAX_BYTES = 1_300_000_000  # over the base image; torch's CPU build is half of it
+# `VARIANT=gpu make image-test` tests the other one; without a GPU it computes on the CPU.
+VARIANT = os.environ.get("VARIANT") or "cpu"
+# Over the base image. torch's CPU build is half of the first, CUDA's libraries nine tenths of the second.
+MAX_BYTES = {"cpu": 1_300_000_000, "gpu": 8_000_000_000}[VARIANT]
 LONG = {"input": "The little boat went slowly down the river in the morning. " * 8, "seed": 9, "response_format": "pcm"}
 
 
@@ -39,13 +42,15 @@ def env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def image(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     base = make_base(tmp_path_factory.mktemp("base"), env)
     options = ["network=host"]
-    wheels = os.environ.get("PIP_FIND_LINKS", "")
-    if Path(wheels).is_absolute():
-        options.append(f"volume={wheels}:{wheels}:ro")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in env.items():
             patch.setenv(name, value)
-        yield containerize(build_bento(), "cpu", "podman", arguments={"BASE_IMAGE": base}, options=options)
+        if VARIANT == "gpu":  # a folder of wheels is where the CPU build of torch is
+            patch.delenv("PIP_FIND_LINKS", raising=False)
+        wheels = os.environ.get("PIP_FIND_LINKS", "")
+        if Path(wheels).is_absolute():
+            options.append(f"volume={wheels}:{wheels}:ro")
+        yield containerize(build_bento(), VARIANT, "podman", arguments={"BASE_IMAGE": base}, options=options)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +73,7 @@ def test_the_image_is_small_and_says_what_it_is(image: str, env: dict[str, str])
     assert config["User"] == "1034:1034"
     labels = config["Labels"]
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
-    assert labels["org.opencontainers.image.version"].endswith("-cpu")
+    assert labels["org.opencontainers.image.version"].endswith(f"-{VARIANT}")
     assert labels["org.opencontainers.image.revision"]
     names = [entry.split("=", 1)[0] for entry in config["Env"]]
     assert not [name for name in names if "TOKEN" in name or "SECRET" in name or "PASSWORD" in name]
@@ -86,10 +91,17 @@ def test_the_bill_of_materials_is_the_lock(container: Container) -> None:
     bill = json.loads(container.shell("cat /usr/share/doc/cosyserve/sbom.cdx.json"))
     assert bill["bomFormat"] == "CycloneDX"
     listed = {re.sub("[-_.]+", "-", part["name"]).lower(): part["version"] for part in bill["components"]}
-    lock = Path("requirements-cpu.lock").read_text().split()
+    lock = Path(f"requirements-{VARIANT}.lock").read_text().split()
     for name, version in (line.split("==") for line in lock):
         assert listed[name].split("+")[0] == version
-    assert not [name for name in listed if name.startswith(("nvidia-cu", "triton"))]
+    cuda = [name for name in listed if name.startswith(("nvidia-cu", "triton"))]
+    assert bool(cuda) == (VARIANT == "gpu")
+
+
+def test_the_packages_are_those_of_the_variant(container: Container) -> None:
+    program = "import onnxruntime, torch; print(torch.version.cuda, *onnxruntime.get_available_providers())"
+    cuda, *providers = container.shell(f"python -c '{program}'").split()
+    assert (cuda != "None") == ("CUDAExecutionProvider" in providers) == (VARIANT == "gpu")
 
 
 def test_it_runs_without_rights(container: Container) -> None:
