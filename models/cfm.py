@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from models.errors import ModelError
+from models.packing import Packing
 
 NOISE_SEED = 0
 MAX_FRAMES = 15_000  # frames of fixed noise: 300 s at 50 Hz, prompt included
@@ -29,13 +30,11 @@ class Estimator(Protocol):
     def time_conditioning(self, t: Tensor) -> list[Tensor]:
         """`t: [S]` -> per layer `[S, 1, ...]`."""
 
-    def condition(self, mu: Tensor, spk: Tensor, cond: Tensor) -> tuple[Tensor, ...]:
-        """What stays the same over all steps; `mu, cond: [B, M, mels]`, `spk: [B, mels]`."""
+    def condition(self, mu: Tensor, spk: Tensor, cond: Tensor, packing: Packing) -> tuple[Tensor, ...]:
+        """What stays the same over all steps; `mu, spk, cond: [R, N, mels]`."""
 
-    def __call__(
-        self, x: Tensor, conditioning: tuple[Tensor, ...], time: TimeConditioning, mask: Tensor | None
-    ) -> Tensor:
-        """Velocity `[B, M, mels]` at `x: [B, M, mels]`."""
+    def __call__(self, x: Tensor, conditioning: tuple[Tensor, ...], time: TimeConditioning, packing: Packing) -> Tensor:
+        """Velocity `[R, N, mels]` at `x: [R, N, mels]`."""
 
 
 class ConditionalFlowMatching(nn.Module):
@@ -51,43 +50,44 @@ class ConditionalFlowMatching(nn.Module):
         self._time: list[list[Tensor]] | None = None  # per step
         self._noise: Tensor | None = None
 
-    def solve(self, mu: Tensor, spk: Tensor, cond: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Mel `[B, M, mels]` from `mu, cond: [B, M, mels]`, `spk: [B, mels]`.
+    @property
+    def passes(self) -> int:
+        """Packings that `solve` takes: one for what conditions all steps, one per step."""
+        return 1 + len(self.times)
 
-        `mask` as of `attention_mask`, for B items. Rows 0..B-1 of the estimator's batch are conditional, rows
-        B..2B-1 unconditional (all conditioning zero); without guidance there are none of the latter, whose weight
-        would be zero. Raises ModelError model_input_invalid beyond MAX_FRAMES.
+    def solve(self, mu: Tensor, spk: Tensor, cond: Tensor, packings: Sequence[Packing]) -> Tensor:
+        """Mel `[N, mels]` from `mu, spk, cond: [N, mels]`, the frames of `packings`.
+
+        Row 0 of the estimator's `[R, N, mels]` is conditional, row 1 unconditional (all conditioning zero); without
+        guidance there is no row 1, whose weight would be zero. Raises ModelError model_input_invalid beyond MAX_FRAMES.
         """
-        batch, frames = mu.shape[:2]
         estimator = cast(Estimator, self.estimator)
 
         def rows(given: Tensor) -> Tensor:
-            return torch.cat((given, torch.zeros_like(given))) if self.guidance else given
+            return torch.stack((given, torch.zeros_like(given))) if self.guidance else given[None]
 
-        conditioning = estimator.condition(rows(mu), rows(spk), rows(cond))
-        if self.guidance and mask is not None and mask.shape[0] > 1:
-            mask = torch.cat((mask, mask))
-        x = self.noise(frames, mu).expand(batch, -1, -1)
-        for time, delta in zip(self._time_conditioning(mu), self.deltas, strict=True):
+        conditioning = estimator.condition(rows(mu), rows(spk), rows(cond), packings[0])
+        x = torch.cat([self.noise(start, stop, mu) for start, stop in packings[0].positions])
+        times = self._time_conditioning(mu)
+        for time, delta, packing in zip(times, self.deltas, packings[1:], strict=True):
             if self.guidance:
-                velocity = estimator(x.repeat(2, 1, 1), conditioning, time, mask)
-                conditional, unconditional = velocity[:batch], velocity[batch:]
+                conditional, unconditional = estimator(x.expand(2, -1, -1), conditioning, time, packing)
                 velocity = (1.0 + self.guidance) * conditional - self.guidance * unconditional
             else:
-                velocity = estimator(x, conditioning, time, mask)
+                velocity = estimator(x[None], conditioning, time, packing)[0]
             x = x + delta * velocity
         return x.float()
 
-    def noise(self, frames: int, like: Tensor) -> Tensor:
-        """`[1, frames, mels]`: the start of the fixed noise."""
-        if frames > MAX_FRAMES:
+    def noise(self, start: int, stop: int, like: Tensor) -> Tensor:
+        """`[stop - start, mels]` of the fixed noise."""
+        if stop > MAX_FRAMES:
             raise ModelError(
                 "model_input_invalid",
-                f"{frames} mel frames, prompt included, are more than the model's {MAX_FRAMES}; split the text",
+                f"{stop} mel frames, prompt included, are more than the model's {MAX_FRAMES}; split the text",
             )
         if self._noise is None or self._noise.device != like.device:
             self._noise = fixed_noise(self.mels).to(like)
-        return self._noise[:, :frames]
+        return self._noise[start:stop]
 
     def _time_conditioning(self, like: Tensor) -> list[list[Tensor]]:
         if self._time is None or self._time[0][0].device != like.device:
@@ -114,6 +114,6 @@ def euler_schedule(steps: int) -> tuple[list[float], list[float]]:
 
 @functools.lru_cache(maxsize=1)
 def fixed_noise(mels: int) -> Tensor:
-    """`[1, MAX_FRAMES, mels]`: the noise of seed 0 (upstream draws it channel-major)."""
+    """`[MAX_FRAMES, mels]`: the noise of seed 0 (upstream draws it channel-major)."""
     generator = torch.Generator().manual_seed(NOISE_SEED)
-    return torch.randn(1, mels, MAX_FRAMES, generator=generator).transpose(1, 2).contiguous()
+    return torch.randn(1, mels, MAX_FRAMES, generator=generator)[0].T.contiguous()

@@ -29,20 +29,45 @@ class CosyVoice:
     presets: Mapping[str, Conditioning]
 
     @classmethod
-    def load(cls, model: ModelConfig | str | Path, *, device: torch.device | str = "cpu") -> CosyVoice:
-        """Load CosyVoice 2 or 3 in float32. On the CPU, float32 weights stay memory-mapped from their files.
+    def load(
+        cls,
+        model: ModelConfig | str | Path,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        window_seconds: float | None = None,
+        voice_bytes: int = 0,
+    ) -> CosyVoice:
+        """Load CosyVoice 2 or 3. On the CPU, float32 weights stay memory-mapped from their files.
 
-        Raises ModelError, with the file and what is wrong with it.
+        `dtype`: of the large matrix products; the vocoder, whose phase adds up, is always float32. `window_seconds`
+        and `voice_bytes`: see Token2Wav. Raises ModelError, with the file and what is wrong with it.
         """
         config = model if isinstance(model, ModelConfig) else load_config(model)
         presets = load_presets(config.root / PRESETS_FILE, config)
         tokenizer = Tokenizer.load(config.root, config.version)
-        lm = SpeechLM.load(config, device=device)
+        lm = SpeechLM.load(config, dtype=dtype, device=device)
         if len(tokenizer) > lm.text_vocab:
             raise ModelError(
                 "checkpoint_shape",
                 f"{config.root}: the tokenizer has {len(tokenizer)} entries, the text embedding of llm.pt "
                 f"{lm.text_vocab} rows",
             )
-        token2wav = Token2Wav(config, Flow.load(config, device=device), Vocoder.load(config, device=device))
+        token2wav = Token2Wav(
+            config,
+            Flow.load(config, dtype=dtype, device=device),
+            Vocoder.load(config, device=device),
+            window_chunks=None if window_seconds is None else _chunks(window_seconds, config),
+            voice_bytes=voice_bytes,
+        )
         return cls(config, tokenizer, lm, token2wav, presets)
+
+    @property
+    def weights_bytes(self) -> int:
+        networks = (self.lm, self.token2wav.flow, self.token2wav.vocoder)
+        return sum(weight.nbytes for network in networks for weight in network.parameters())
+
+
+def _chunks(seconds: float, config: ModelConfig) -> int:
+    """Of the flow's streaming, at least one."""
+    return max(1, round(seconds * config.token_frame_rate / config.chunk_size))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,10 +17,42 @@ from models.config import ModelConfig
 from models.errors import ModelError
 from models.flow_dit import DiTEstimator
 from models.flow_encoder import UpsampleConformerEncoder
-from models.flow_layers import PreLookahead, attention_mask, pack, zero_padding
+from models.flow_layers import PreLookahead, lower_precision, pack
 from models.flow_unet import UNetEstimator
+from models.packing import Memory, Packing, Span, Window
 
 FLOW_FILE = "flow.pt"
+_TOKENS, _FRAMES, _SOLVER = range(3)  # passes: at the rate of tokens, of frames, and from here on the solver's
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """What a stream keeps of its frames so far: a memory for each pass. A snapshot, free to share."""
+
+    memories: tuple[Memory, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return sum(memory.bytes for memory in self.memories)
+
+    def memory(self, index: int) -> Memory:
+        return self.memories[index] if self.memories else Memory()
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Consecutive tokens of one utterance, the voice's prompt first, and what the flow needs with them.
+
+    With a `prefix` it follows on it, at a chunk's end, and attends chunk by chunk; without, it is the whole utterance
+    and attends to all of it.
+    """
+
+    tokens: Tensor  # [T] int64
+    ahead: Tensor  # [0] or [lookahead] int64: the tokens after these, which only colour the last of them
+    cond: Tensor  # [0..mel_ratio * T, mels]: the prompt's mel, as far as it reaches into these frames
+    embedding: Tensor  # [192] float32: x-vector
+    prefix: Prefix | None = None
+    window: Window | None = None  # of the estimator's attention, in frames; the encoder, which is small, sees all
 
 
 class Flow(nn.Module):
@@ -30,10 +64,16 @@ class Flow(nn.Module):
     lookahead: int  # tokens
     mel_ratio: int  # mel frames per token
     chunk: int  # mel frames per streaming chunk of the estimator
+    dtype: torch.dtype  # that the estimator computes in
 
     @classmethod
-    def load(cls, config: ModelConfig, *, device: torch.device | str = "cpu") -> Flow:
-        """The flow of a model folder, float32. Raises ModelError (see `models.checkpoint`)."""
+    def load(
+        cls, config: ModelConfig, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    ) -> Flow:
+        """The flow of a model folder; the estimator's matrix products, nearly all of its work, compute in `dtype`.
+
+        Raises ModelError (see `models.checkpoint`).
+        """
         path = config.root / FLOW_FILE
         state = read_state_dict(path)
         try:
@@ -44,6 +84,8 @@ class Flow(nn.Module):
             raise ModelError("model_config_invalid", f"{config.root}: flow section: {detail}") from error
         load_strict(flow, state, path, dtype=torch.float32)
         pack(flow)
+        lower_precision(flow.decoder.estimator, dtype)
+        flow.dtype = dtype
         return flow.to(device)
 
     def _build_common(self, flow: Any, config: ModelConfig, estimator: nn.Module) -> None:
@@ -51,6 +93,8 @@ class Flow(nn.Module):
         self.lookahead = config.pre_lookahead_len
         self.mel_ratio = config.token_mel_ratio
         self.chunk = flow["decoder"]["estimator"]["static_chunk_size"]
+        if self.chunk != config.chunk_size * self.mel_ratio:
+            raise ValueError(f"a chunk of {config.chunk_size} tokens is not one of {self.chunk} frames")
         self.input_embedding = nn.Embedding(flow["vocab_size"], flow["input_size"])
         self.spk_embed_affine_layer = nn.Linear(flow["spk_embed_dim"], mels)
         guidance = _cfm_params(flow["decoder"])["inference_cfg_rate"]
@@ -60,46 +104,66 @@ class Flow(nn.Module):
     def device(self) -> torch.device:
         return self.spk_embed_affine_layer.weight.device
 
+    @property
+    def estimator_frame_bytes(self) -> int:
+        """What the estimator's attention keeps of a stream's frame, over all steps."""
+        estimator: Any = self.decoder.estimator
+        rows = 2 if self.decoder.guidance else 1
+        values = 2 * rows * len(self.decoder.times) * estimator.attention_channels
+        return values * self.dtype.itemsize
+
+    @property
+    def encoder_frame_bytes(self) -> int:
+        """The same of the encoder, per mel frame."""
+        return 0
+
     @torch.inference_mode()
-    def inference(
-        self,
-        tokens: Tensor,
-        prompt_tokens: Tensor,
-        prompt_mel: Tensor,
-        embedding: Tensor,
-        *,
-        streaming: bool,
-        finalize: bool,
-    ) -> Tensor:
-        """The mel of one utterance after its prompt: `[80, M']` float32, ln magnitude, 50 Hz.
+    def inference(self, pieces: Sequence[Piece]) -> list[tuple[Tensor, Prefix]]:
+        """All pieces in one batch: each one's mel `[mels, mel_ratio * T]` (float32, ln magnitude, 50 Hz) and the prefix
+        that the next piece of its stream follows on. Equal to each piece alone, up to rounding.
 
-        `tokens: [T]`, `prompt_tokens: [P]` ints; `prompt_mel: [M, 80]`; `embedding: [192]`. `streaming`: attend
-        chunk by chunk; not `finalize`: the last `lookahead` tokens are context only, M' = 2 (P + T - 3) - M.
+        Raises ModelError model_input_invalid beyond MAX_FRAMES.
         """
-        every = torch.cat((prompt_tokens, tokens)).to(self.device, torch.int64)[None]
-        mu = self.encode(every, streaming=streaming, finalize=finalize)
-        prompt_mel = prompt_mel.to(mu)
-        cond = F.pad(prompt_mel, (0, 0, 0, mu.shape[1] - prompt_mel.shape[0]))[None]
-        mask = attention_mask(mu.shape[1], self.chunk if streaming else None, like=mu)
-        mel = self.decoder.solve(mu, self.speaker(embedding.to(mu)[None]), cond, mask)
-        return mel[0, prompt_mel.shape[0] :].T.contiguous()
+        packings = self._packings(pieces)
+        mu = self.means(pieces, packings)
+        frames = [span.frames for span in packings[-1].spans]
+        speakers = self.speaker(torch.stack([piece.embedding for piece in pieces]).to(mu))
+        spk = torch.cat([speaker.expand(n, -1) for speaker, n in zip(speakers, frames, strict=True)])
+        prompts = [piece.cond.to(mu) for piece in pieces]
+        cond = torch.cat([F.pad(mel, (0, 0, 0, n - len(mel))) for mel, n in zip(prompts, frames, strict=True)])
+        mel = self.decoder.solve(mu, spk, cond, packings[_SOLVER:])
+        kept = zip(*(packing.memories() for packing in packings), strict=True)
+        return [(part.T.contiguous(), Prefix(memories)) for part, memories in zip(mel.split(frames), kept, strict=True)]
 
-    def encode(self, tokens: Tensor, *, streaming: bool, finalize: bool, lengths: Tensor | None = None) -> Tensor:
-        """Mean frames `mu: [B, M, mels]` of `tokens: [B, T]` int64, prompt first.
-
-        Not `finalize`: the last `lookahead` tokens of each item only colour those before. `lengths: [B]`: tokens per
-        item, look-ahead included, when some are padded; what comes out for padding is undefined.
-        """
-        ahead = 0 if finalize else self.lookahead
-        return self._means(self.input_embedding(tokens.clamp(min=0)), ahead, streaming, lengths)
+    def means(self, pieces: Sequence[Piece], packings: Sequence[Packing] | None = None) -> Tensor:
+        """Mean frames `mu: [N, mels]` of all pieces, one after the other."""
+        packings = packings or self._packings(pieces)
+        tokens = torch.cat([part for piece in pieces for part in (piece.tokens, piece.ahead)]).to(self.device)
+        parts = self.input_embedding(tokens.clamp(min=0))[None].split([len(p.tokens) + len(p.ahead) for p in pieces], 1)
+        return self._means(parts, [len(piece.ahead) for piece in pieces], packings[_TOKENS], packings[_FRAMES])[0]
 
     def speaker(self, embedding: Tensor) -> Tensor:
         """`[B, 192]` x-vectors -> `[B, mels]`."""
         return self.spk_embed_affine_layer(F.normalize(embedding, dim=1))
 
+    def _packings(self, pieces: Sequence[Piece]) -> list[Packing]:
+        packings = []
+        for index in range(_SOLVER + self.decoder.passes):
+            rate = 1 if index == _TOKENS else self.mel_ratio
+            spans = [
+                Span(
+                    rate * len(piece.tokens),
+                    piece.prefix.memory(index) if piece.prefix is not None else None,
+                    piece.window if index >= _SOLVER else None,
+                )
+                for piece in pieces
+            ]
+            packings.append(Packing(spans, self.chunk * rate // self.mel_ratio))
+        return packings
+
     @abstractmethod
-    def _means(self, embedded: Tensor, ahead: int, streaming: bool, lengths: Tensor | None) -> Tensor:
-        """`embedded: [B, T, C]` tokens, `ahead` of them look-ahead -> `[B, mel_ratio * (T - ahead), mels]`."""
+    def _means(self, parts: Sequence[Tensor], ahead: Sequence[int], tokens: Packing, frames: Packing) -> Tensor:
+        """`parts`: per piece `[1, T + ahead, C]` embedded tokens -> `[1, N, mels]`."""
 
 
 class TokenEncoderFlow(Flow):
@@ -134,12 +198,17 @@ class TokenEncoderFlow(Flow):
             lookahead_kernel=_shape(state, "encoder.pre_lookahead_layer.conv2.weight", 3)[2],
             stride=config.token_mel_ratio,
             up_kernel=_shape(state, "encoder.up_layer.conv.weight", 3)[2],
-            chunk=encoder["static_chunk_size"],
         )
         self.encoder_proj = nn.Linear(encoder["output_size"], flow["output_size"])
 
-    def _means(self, embedded: Tensor, ahead: int, streaming: bool, lengths: Tensor | None) -> Tensor:
-        return self.encoder_proj(self.encoder(embedded, ahead=ahead, streaming=streaming, lengths=lengths))
+    @property
+    def encoder_frame_bytes(self) -> int:
+        encoder: Any = self.encoder
+        per_token = len(encoder.encoders) / self.mel_ratio + len(encoder.up_encoders)
+        return int(2 * per_token * self.encoder_proj.weight.nbytes / len(self.encoder_proj.weight))
+
+    def _means(self, parts: Sequence[Tensor], ahead: Sequence[int], tokens: Packing, frames: Packing) -> Tensor:
+        return self.encoder_proj(self.encoder(parts, ahead, tokens, frames))
 
 
 class DiTFlow(Flow):
@@ -172,9 +241,8 @@ class DiTFlow(Flow):
             _shape(state, "pre_lookahead_layer.conv2.weight", 3)[2],
         )
 
-    def _means(self, embedded: Tensor, ahead: int, streaming: bool, lengths: Tensor | None) -> Tensor:
-        mixed = self.pre_lookahead_layer(zero_padding(embedded, lengths))
-        return mixed[:, : mixed.shape[1] - ahead].repeat_interleave(self.mel_ratio, dim=1)
+    def _means(self, parts: Sequence[Tensor], ahead: Sequence[int], tokens: Packing, frames: Packing) -> Tensor:
+        return self.pre_lookahead_layer(parts, ahead, tokens).repeat_interleave(self.mel_ratio, dim=1)
 
 
 def _cfm_params(decoder: Any) -> Any:

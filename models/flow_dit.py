@@ -6,7 +6,7 @@ depend on the time alone: they are computed once per model, not once per step.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.cfm import TimeConditioning
-from models.flow_layers import gelu_tanh, mish, sinusoids
+from models.flow_layers import Linear, gelu_tanh, mish, sinusoids
+from models.packing import Packing
 
 _NORM_EPS = 1e-6
 
@@ -38,6 +39,7 @@ class DiTEstimator(nn.Module):
     ) -> None:
         """`conditioning`: channels of cond, mu and spk together; `position_group`: input channels per group."""
         super().__init__()
+        self.attention_channels = depth * heads * head_width  # of all layers
         self.time_embed = TimeEmbedding(time_width, channels)
         self.input_embed = InputEmbedding(mels, conditioning, channels, position_kernel, position_group)
         self.rotary_embed = RotaryEmbedding(head_width)
@@ -52,18 +54,15 @@ class DiTEstimator(nn.Module):
         modulations = [block.attn_norm.linear(embedding) for block in blocks]
         return [*modulations, self.norm_out.linear(embedding)]
 
-    def condition(self, mu: Tensor, spk: Tensor, cond: Tensor) -> tuple[Tensor, ...]:
-        speaker = spk[:, None].expand(-1, mu.shape[1], -1)
-        fixed = self.input_embed.fixed(torch.cat((cond, mu, speaker), dim=-1))
-        return fixed, *self.rotary_embed(mu.shape[1])
+    def condition(self, mu: Tensor, spk: Tensor, cond: Tensor, packing: Packing) -> tuple[Tensor, ...]:
+        fixed = self.input_embed.fixed(torch.cat((cond, mu, spk), dim=-1))
+        return fixed, *self.rotary_embed(packing.positions)
 
-    def forward(
-        self, x: Tensor, conditioning: tuple[Tensor, ...], time: TimeConditioning, mask: Tensor | None
-    ) -> Tensor:
+    def forward(self, x: Tensor, conditioning: tuple[Tensor, ...], time: TimeConditioning, packing: Packing) -> Tensor:
         fixed, *rotation = conditioning
-        x = self.input_embed(x, fixed)
+        x = self.input_embed(x, fixed, packing)
         for block, modulation in zip(self.transformer_blocks, time, strict=False):
-            x = block(x, modulation, rotation, mask)
+            x = block(x, modulation, rotation, packing)
         scale, shift = time[-1].chunk(2, dim=-1)
         return self.proj_out(_modulate(x, shift, scale))
 
@@ -94,15 +93,15 @@ class InputEmbedding(nn.Module):
         self.kernel = kernel
 
     def fixed(self, conditioning: Tensor) -> Tensor:
-        """The share of `[cond | mu | spk]` in the projection, bias included: `[B, M, C]`."""
+        """The share of `[cond | mu | spk]` in the projection, bias included: `[R, N, C]`."""
         return F.linear(conditioning, self.proj.weight[:, self.mels :], self.proj.bias)
 
-    def forward(self, x: Tensor, fixed: Tensor) -> Tensor:
-        x = F.linear(x, self.proj.weight[:, : self.mels]) + fixed
-        position = x.transpose(1, 2)
+    def forward(self, x: Tensor, fixed: Tensor, packing: Packing) -> Tensor:
+        x = position = F.linear(x, self.proj.weight[:, : self.mels]) + fixed
         for conv in self.conv_pos_embed.values():
-            position = mish(conv(F.pad(position, (self.kernel - 1, 0))))
-        return x + position.transpose(1, 2)
+            convolved = [conv(part.transpose(1, 2)) for part in packing.extended(position, self.kernel - 1)]
+            position = mish(torch.cat(convolved, dim=2)).transpose(1, 2)
+        return x + position
 
 
 class RotaryEmbedding(nn.Module):
@@ -114,10 +113,10 @@ class RotaryEmbedding(nn.Module):
         super().__init__()
         self.register_buffer("inv_freq", torch.empty(width // 2))
 
-    def forward(self, frames: int) -> tuple[Tensor, Tensor]:
-        """cos and sin, `[frames, width / 2]` each."""
-        position = torch.arange(frames, device=self.inv_freq.device, dtype=torch.float32)
-        angles = position[:, None] * self.inv_freq
+    def forward(self, positions: Sequence[tuple[int, int]]) -> tuple[Tensor, Tensor]:
+        """Of frames `start .. stop` of each utterance: cos and sin, `[N, width / 2]` each."""
+        each = [torch.arange(*span, device=self.inv_freq.device, dtype=torch.float32) for span in positions]
+        angles = torch.cat(each)[:, None] * self.inv_freq
         return angles.cos(), angles.sin()
 
 
@@ -127,7 +126,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     pairs = x[..., :rotated].unflatten(-1, (-1, 2))
     first, second = pairs.unbind(-1)
     turned = torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(-2)
-    return torch.cat((turned, x[..., rotated:]), dim=-1)
+    return torch.cat((turned.to(x.dtype), x[..., rotated:]), dim=-1)
 
 
 class Modulation(nn.Module):
@@ -149,9 +148,9 @@ class DiTBlock(nn.Module):
         self.attn = RotaryAttention(channels, heads, head_width)
         self.ff = FeedForward(channels, hidden)
 
-    def forward(self, x: Tensor, modulation: Tensor, rotation: list[Tensor], mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, modulation: Tensor, rotation: list[Tensor], packing: Packing) -> Tensor:
         shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = modulation.chunk(6, dim=-1)
-        x = torch.addcmul(x, gate_a, self.attn(_modulate(x, shift_a, scale_a), rotation, mask))
+        x = torch.addcmul(x, gate_a, self.attn(_modulate(x, shift_a, scale_a), rotation, packing))
         return torch.addcmul(x, gate_m, self.ff(_modulate(x, shift_m, scale_m)))
 
 
@@ -165,24 +164,22 @@ class RotaryAttention(nn.Module):
         super().__init__()
         self.heads = heads
         self.width = width
-        self.to_q, self.to_k, self.to_v = (nn.Linear(channels, heads * width) for _ in range(3))
-        self.to_out = nn.ModuleList([nn.Linear(heads * width, channels)])
+        self.to_q, self.to_k, self.to_v = (Linear(channels, heads * width) for _ in range(3))
+        self.to_out = nn.ModuleList([Linear(heads * width, channels)])
 
-    def forward(self, x: Tensor, rotation: list[Tensor], mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, rotation: list[Tensor], packing: Packing) -> Tensor:
         cos, sin = rotation
         split = (*x.shape[:2], self.heads, self.width)
-        q = rotate(self.to_q(x), cos, sin).view(split).transpose(1, 2)
-        k = rotate(self.to_k(x), cos, sin).view(split).transpose(1, 2)
-        v = self.to_v(x).view(split).transpose(1, 2)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return self.to_out[0](out.transpose(1, 2).flatten(2))
+        q = rotate(self.to_q(x), cos, sin).view(split)
+        k = rotate(self.to_k(x), cos, sin).view(split)
+        return self.to_out[0](packing.attend(q, k, self.to_v(x).view(split)))
 
 
 class FeedForward(nn.Module):
     def __init__(self, channels: int, hidden: int) -> None:
         super().__init__()
         # Upstream nests Linear and GELU, then Dropout, then Linear; the keys are 0.0 and 2.
-        self.ff = nn.ModuleDict({"0": nn.Sequential(nn.Linear(channels, hidden)), "2": nn.Linear(hidden, channels)})
+        self.ff = nn.ModuleDict({"0": nn.Sequential(Linear(channels, hidden)), "2": Linear(hidden, channels)})
 
     def forward(self, x: Tensor) -> Tensor:
         return self.ff["2"](gelu_tanh(self.ff["0"](x)))

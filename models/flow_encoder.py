@@ -7,19 +7,20 @@ Dai et al. 2019, in ESPnet's form) and feed-forward, before and after up-samplin
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from models.flow_layers import CausalConv, PreLookahead, attention_mask, zero_padding
+from models.flow_layers import CausalConv, PreLookahead
+from models.packing import Packing
 
 _BLOCK_NORM_EPS = 1e-12
 
 
 class UpsampleConformerEncoder(nn.Module):
-    """`forward(x: [B, T, C_in]) -> [B, stride * (T - ahead), C]`."""
+    """Tokens to frames, `stride` for each."""
 
     def __init__(
         self,
@@ -34,10 +35,8 @@ class UpsampleConformerEncoder(nn.Module):
         lookahead_kernel: int,
         stride: int,
         up_kernel: int,
-        chunk: int,
     ) -> None:
         super().__init__()
-        self.chunk = chunk
         self.embed = InputLayer(channels_in, channels)
         self.pre_lookahead_layer = PreLookahead(channels, channels, lookahead, lookahead_kernel)
         self.encoders = nn.ModuleList(ConformerBlock(channels, heads, hidden) for _ in range(blocks))
@@ -46,28 +45,20 @@ class UpsampleConformerEncoder(nn.Module):
         self.up_encoders = nn.ModuleList(ConformerBlock(channels, heads, hidden) for _ in range(up_blocks))
         self.after_norm = nn.LayerNorm(channels)
 
-    def forward(self, x: Tensor, *, ahead: int = 0, streaming: bool = False, lengths: Tensor | None = None) -> Tensor:
-        """The last `ahead` of the T positions are look-ahead only: T - ahead are encoded.
+    def forward(self, parts: Sequence[Tensor], ahead: Sequence[int], tokens: Packing, frames: Packing) -> Tensor:
+        """`parts`: per span `[1, T + ahead, C_in]`, of which the last `ahead` are look-ahead only.
 
-        `streaming`: attend chunk by chunk. `lengths: [B]`: positions per item, look-ahead included, the rest is
-        padding; what comes out for padding is undefined.
+        `tokens` and `frames` are the packings before and after up-sampling. Output `[1, stride * sum of T, C]`.
         """
-        # Padding is zeroed behind the input layer, whose bias would otherwise leak through the look-ahead.
-        x = self.pre_lookahead_layer(zero_padding(self.embed(x), lengths))
-        x = x[:, : x.shape[1] - ahead]
-        encoded = None if lengths is None else lengths - ahead
-        x = self._run(self.encoders, x, self.chunk if streaming else None, encoded)
-        x = self.up_embed(self.up_layer(x))
-        stride = self.up_layer.stride
-        encoded = None if encoded is None else encoded * stride
-        x = self._run(self.up_encoders, x, self.chunk * stride if streaming else None, encoded)
-        return self.after_norm(x)
+        x = self.pre_lookahead_layer([self.embed(part) for part in parts], ahead, tokens)
+        x = self._run(self.encoders, x, tokens)
+        x = self.up_embed(self.up_layer(x, frames))
+        return self.after_norm(self._run(self.up_encoders, x, frames))
 
     @staticmethod
-    def _run(blocks: Iterable[nn.Module], x: Tensor, chunk: int | None, lengths: Tensor | None) -> Tensor:
-        mask = attention_mask(x.shape[1], chunk, lengths, like=x)
+    def _run(blocks: Iterable[nn.Module], x: Tensor, packing: Packing) -> Tensor:
         for block in blocks:
-            x = block(x, mask)
+            x = block(x, packing)
         return x
 
 
@@ -91,8 +82,8 @@ class Upsample(nn.Module):
         self.stride = stride
         self.conv = CausalConv(channels, channels, kernel)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.conv(x.repeat_interleave(self.stride, dim=1))
+    def forward(self, x: Tensor, packing: Packing) -> Tensor:
+        return self.conv(x.repeat_interleave(self.stride, dim=1), packing)
 
 
 class ConformerBlock(nn.Module):
@@ -105,8 +96,8 @@ class ConformerBlock(nn.Module):
         self.norm_ff = nn.LayerNorm(channels, eps=_BLOCK_NORM_EPS)
         self.feed_forward = FeedForward(channels, hidden)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        x = x + self.self_attn(self.norm_mha(x), mask)
+    def forward(self, x: Tensor, packing: Packing) -> Tensor:
+        x = x + self.self_attn(self.norm_mha(x), packing)
         return x + self.feed_forward(self.norm_ff(x))
 
 
@@ -139,40 +130,33 @@ class RelativeAttention(nn.Module):
         self.pos_bias_v = nn.Parameter(torch.empty(heads, self.width))
         self._positions: Tensor | None = None  # [heads, width, 2N - 1]; column c is relative position N - 1 - c
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        """`x: [B, T, C]`, `mask` as of `attention_mask` -> `[B, T, C]`."""
-        batch, frames, channels = x.shape
-        split = (batch, frames, self.heads, self.width)
-        q = self.linear_q(x).view(split)
-        k = self.linear_k(x).view(split).transpose(1, 2)
-        v = self.linear_v(x).view(split).transpose(1, 2)
-        bias = self._position_scores(q)
-        if mask is not None:
-            bias = bias + mask
-        out = F.scaled_dot_product_attention((q + self.pos_bias_u).transpose(1, 2), k, v, attn_mask=bias)
-        return self.linear_out(out.transpose(1, 2).reshape(batch, frames, channels))
+    def forward(self, x: Tensor, packing: Packing) -> Tensor:
+        split = (*x.shape[:2], self.heads, self.width)
+        q, k, v = (project(x).view(split) for project in (self.linear_q, self.linear_k, self.linear_v))
+        return self.linear_out(packing.attend(q, k, v, self._attention))
 
-    def _position_scores(self, q: Tensor) -> Tensor:
-        """`q: [B, T, heads, width] -> [B, heads, T, T]`: (q_i + v) p(i - j) / sqrt(d)."""
-        frames = q.shape[1]
-        query = ((q + self.pos_bias_v) * self.width**-0.5).transpose(1, 2)
-        scores = torch.matmul(query, self._projected_positions(frames, q))  # [B, heads, T, 2T - 1]
-        # Row i holds positions T-1 ... -(T-1); its j-th score is column T-1-i+j: a view with a shortened row stride.
-        batch, heads, head = scores.stride()[0], scores.stride()[1], 2 * frames - 1
-        return scores.as_strided(
-            (*scores.shape[:2], frames, frames), (batch, heads, head - 1, 1), scores.storage_offset() + frames - 1
+    def _attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        query = (q + self.pos_bias_v[:, None]) * self.width**-0.5
+        frames, every = q.shape[2], k.shape[2]
+        # Column c is of the relative position every - 1 - c.
+        scores = torch.matmul(query, self._projected_positions(frames, every, q))  # [R, heads, n, N + n - 1]
+        # Row i is frame N - n + i; its j-th score is in column n - 1 - i + j: a view with a shortened row stride.
+        row, head, line = scores.stride()[0], scores.stride()[1], frames + every - 1
+        bias = scores.as_strided(
+            (*scores.shape[:2], frames, every), (row, head, line - 1, 1), scores.storage_offset() + frames - 1
         )
+        return F.scaled_dot_product_attention(q + self.pos_bias_u[:, None], k, v, attn_mask=bias)
 
-    def _projected_positions(self, frames: int, like: Tensor) -> Tensor:
-        """`[heads, width, 2 * frames - 1]`, from relative position frames - 1 down to -(frames - 1)."""
+    def _projected_positions(self, frames: int, every: int, like: Tensor) -> Tensor:
+        """`[heads, width, every + frames - 1]`, from relative position every - 1 down to -(frames - 1)."""
         held = self._positions
-        if held is None or held.device != like.device or held.shape[-1] < 2 * frames - 1:
-            size = max(256, 1 << (frames - 1).bit_length())
+        if held is None or held.device != like.device or held.shape[-1] < 2 * every - 1:
+            size = max(256, 1 << (every - 1).bit_length())
             table = relative_sinusoids(size, self.heads * self.width).to(like)
             held = self.linear_pos(table).view(-1, self.heads, self.width).permute(1, 2, 0).contiguous()
             self._positions = held
         centre = held.shape[-1] // 2
-        return held[..., centre - frames + 1 : centre + frames]
+        return held[..., centre - every + 1 : centre + frames]
 
 
 def relative_sinusoids(size: int, channels: int) -> Tensor:

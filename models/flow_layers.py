@@ -1,19 +1,30 @@
-"""Layers and attention masks that the flow networks of CosyVoice 2 and 3 share; all tensors are time-major."""
+"""Layers that the flow networks of CosyVoice 2 and 3 share; all tensors are time-major, frames packed."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from models.packing import Packing, windows
+
+
+class Linear(nn.Linear):
+    """Computes in the dtype of its weights, whatever comes in."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x.to(self.weight.dtype), self.weight, self.bias)
+
 
 class CausalConv(nn.Module):
-    """1-D convolution over time that sees only the past: `x: [B, M, C_in] -> [B, M, C_out]`.
+    """1-D convolution over time that sees only the past: `x: [R, N, C_in] -> [R, N, C_out]`.
 
     `weight: [C_out, C_in, K]` as in checkpoints until `pack` turns it into the one matrix `[C_out, K * C_in]`:
-    a convolution over short sequences is fastest as one matrix product, and this keeps time-major layout.
+    a convolution over short sequences is fastest as one matrix product, and this keeps time-major layout. It computes
+    in the dtype of its weights and gives back that of its input.
     """
 
     def __init__(self, channels_in: int, channels_out: int, kernel: int) -> None:
@@ -27,20 +38,12 @@ class CausalConv(nn.Module):
             packed = self.weight.detach().permute(0, 2, 1).flatten(1).contiguous()
             self.weight = nn.Parameter(packed, requires_grad=False)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.valid(F.pad(x, (0, 0, self.kernel - 1, 0)))
+    def forward(self, x: Tensor, packing: Packing) -> Tensor:
+        return self.of_windows(packing.windows(x.to(self.weight.dtype), self.kernel)).to(x.dtype)
 
-    def valid(self, x: Tensor) -> Tensor:
-        """Without padding: `[B, M + K - 1, C_in] -> [B, M, C_out]`."""
-        return F.linear(windows(x, self.kernel), self.weight, self.bias)
-
-
-def windows(x: Tensor, kernel: int) -> Tensor:
-    """`[B, M + K - 1, C] -> [B, M, K * C]`: each frame beside its K - 1 successors."""
-    if kernel == 1:
-        return x
-    frames = x.shape[1] - kernel + 1
-    return torch.cat([x[:, shift : shift + frames] for shift in range(kernel)], dim=-1)
+    def of_windows(self, x: Tensor) -> Tensor:
+        """`x: [R, N, K * C_in]`, each frame with its predecessors beside it."""
+        return F.linear(x, self.weight, self.bias)
 
 
 def pack(module: nn.Module) -> None:
@@ -50,10 +53,17 @@ def pack(module: nn.Module) -> None:
             part.pack()
 
 
-class PreLookahead(nn.Module):
-    """Mixes the next few positions into each one, residually: `[B, T, C] -> [B, T, C]` (upstream: PreLookaheadLayer).
+def lower_precision(module: nn.Module, dtype: torch.dtype) -> None:
+    """Let the matrix products of a packed module compute in `dtype`. Norms, sums and positions stay as they are."""
+    for part in module.modules():
+        if isinstance(part, (Linear, CausalConv)):
+            part.to(dtype)
 
-    Beyond the end the future is zero. When more tokens are to come, the last `lookahead` outputs are not valid.
+
+class PreLookahead(nn.Module):
+    """Mixes the next few positions into each one, residually (upstream: PreLookaheadLayer).
+
+    Beyond the end of an utterance the future is zero.
     """
 
     def __init__(self, channels: int, hidden: int, lookahead: int, kernel: int) -> None:
@@ -62,39 +72,12 @@ class PreLookahead(nn.Module):
         self.conv1 = CausalConv(channels, hidden, lookahead + 1)
         self.conv2 = CausalConv(hidden, channels, kernel)
 
-    def forward(self, x: Tensor) -> Tensor:
-        ahead = F.pad(x, (0, 0, 0, self.lookahead))
-        return self.conv2(F.leaky_relu(self.conv1.valid(ahead))) + x
-
-
-def zero_padding(x: Tensor, lengths: Tensor | None) -> Tensor:
-    """`x: [B, T, C]` with the positions from `lengths: [B]` on set to zero; None: nothing is padding."""
-    if lengths is None:
-        return x
-    padding = torch.arange(x.shape[1], device=x.device) >= lengths.to(x.device)[:, None]
-    return x.masked_fill(padding[..., None], 0.0)
-
-
-def attention_mask(
-    frames: int, chunk: int | None = None, lengths: Tensor | None = None, *, like: Tensor
-) -> Tensor | None:
-    """What to add to attention scores: 0 or -inf, broadcastable to `[B, heads, frames, frames]`; None: nothing.
-
-    `chunk`: a frame sees its own chunk and all before it (streaming); None: everything. `lengths: [B]` int: frames
-    per item, the rest is padding. `like` gives dtype and device.
-    """
-    blocked = None
-    if chunk is not None and frames > chunk:  # a single chunk sees all of itself anyway
-        position = torch.arange(frames, device=like.device)
-        seen_until = (position // chunk + 1) * chunk
-        blocked = (position[None, :] >= seen_until[:, None])[None, None]
-    if lengths is not None and int(lengths.min()) < frames:
-        padding = torch.arange(frames, device=like.device)[None, :] >= lengths.to(like.device)[:, None]
-        padding = padding[:, None, None, :]
-        blocked = padding if blocked is None else blocked | padding
-    if blocked is None:
-        return None
-    return torch.zeros(blocked.shape, dtype=like.dtype, device=like.device).masked_fill_(blocked, -torch.inf)
+    def forward(self, parts: Sequence[Tensor], ahead: Sequence[int], packing: Packing) -> Tensor:
+        """`parts`: per span `[1, n + ahead, C]`, of which the last `ahead` are look-ahead only -> `[1, N, C]`."""
+        padded = [F.pad(x, (0, 0, 0, self.lookahead - beyond)) for x, beyond in zip(parts, ahead, strict=True)]
+        mixed = self.conv1.of_windows(torch.cat([windows(x, self.lookahead + 1) for x in padded], dim=1))
+        own = torch.cat([x[:, : x.shape[1] - self.lookahead] for x in padded], dim=1)
+        return self.conv2(F.leaky_relu(mixed), packing) + own
 
 
 def mish(x: Tensor) -> Tensor:

@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.cfm import TimeConditioning
-from models.flow_layers import CausalConv, mish, sinusoids, windows
+from models.flow_layers import CausalConv, Linear, mish, sinusoids
+from models.packing import Packing
 
 _KERNEL = 3
 _TIME_FACTOR = 4  # width of the time embedding over the U-Net's channels
@@ -38,7 +39,7 @@ class UNetEstimator(nn.Module):
         super().__init__()
         time = channels * _TIME_FACTOR
         self.channels_in = channels_in
-        self.mels = channels_out
+        self.attention_channels = (2 + mid_blocks) * blocks * heads * head_width  # of all layers
 
         def stage(resnet: ResnetBlock, *convs: CausalConv) -> Stage:
             return Stage(resnet, [TransformerBlock(channels, heads, head_width) for _ in range(blocks)], *convs)
@@ -60,23 +61,20 @@ class UNetEstimator(nn.Module):
         stages: Iterable[Any] = (*self.down_blocks, *self.mid_blocks, *self.up_blocks)
         return [stage.resnet.mlp["1"](embedding) for stage in stages]
 
-    def condition(self, mu: Tensor, spk: Tensor, cond: Tensor) -> tuple[Tensor, ...]:
-        fixed = torch.cat((mu, spk[:, None].expand(-1, mu.shape[1], -1), cond), dim=-1)
+    def condition(self, mu: Tensor, spk: Tensor, cond: Tensor, packing: Packing) -> tuple[Tensor, ...]:
         first: Any = self.down_blocks[0]
-        return first.resnet.condition(fixed)
+        return first.resnet.condition(torch.cat((mu, spk, cond), dim=-1), packing)
 
-    def forward(
-        self, x: Tensor, conditioning: tuple[Tensor, ...], time: TimeConditioning, mask: Tensor | None
-    ) -> Tensor:
+    def forward(self, x: Tensor, conditioning: tuple[Tensor, ...], time: TimeConditioning, packing: Packing) -> Tensor:
         times = iter(time)
         down: Any = self.down_blocks[0]
         up: Any = self.up_blocks[0]
-        x = skip = down.attend(down.resnet(x, conditioning, next(times)), mask)
-        x = down.conv(x)
+        x = skip = down.attend(down.resnet(x, conditioning, next(times), packing), packing)
+        x = down.conv(x, packing)
         for mid in self.mid_blocks:
-            x = mid(x, next(times), mask)
-        x = up(torch.cat((x, skip), dim=-1), next(times), mask)
-        return self.final_proj(self.final_block(up.conv(x)))
+            x = mid(x, next(times), packing)
+        x = up(torch.cat((x, skip), dim=-1), next(times), packing)
+        return self.final_proj(self.final_block(up.conv(x, packing), packing), packing)
 
 
 class Stage(nn.ModuleList):
@@ -93,14 +91,14 @@ class Stage(nn.ModuleList):
     def conv(self) -> nn.Module:
         return self[2]
 
-    def attend(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def attend(self, x: Tensor, packing: Packing) -> Tensor:
         blocks: Any = self[1]
         for block in blocks:
-            x = block(x, mask)
+            x = block(x, packing)
         return x
 
-    def forward(self, x: Tensor, time: Tensor, mask: Tensor | None) -> Tensor:
-        return self.attend(self.resnet(x, time), mask)
+    def forward(self, x: Tensor, time: Tensor, packing: Packing) -> Tensor:
+        return self.attend(self.resnet(x, time, packing), packing)
 
 
 class TimeEmbedding(nn.Module):
@@ -121,8 +119,8 @@ class CausalBlock(nn.Module):
         # Upstream transposes between the two; the keys 0 and 2 are the checkpoint's.
         self.block = nn.ModuleDict({"0": CausalConv(channels_in, channels, _KERNEL), "2": nn.LayerNorm(channels)})
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.activate(self.block["0"](x))
+    def forward(self, x: Tensor, packing: Packing) -> Tensor:
+        return self.activate(self.block["0"](x, packing))
 
     def activate(self, x: Tensor) -> Tensor:
         return mish(self.block["2"](x))
@@ -138,8 +136,8 @@ class ResnetBlock(nn.Module):
         self.block2 = CausalBlock(channels, channels)
         self.res_conv = CausalConv(channels_in, channels, 1)
 
-    def forward(self, x: Tensor, time: Tensor) -> Tensor:
-        return self.block2(self.block1(x) + time) + self.res_conv(x)
+    def forward(self, x: Tensor, time: Tensor, packing: Packing) -> Tensor:
+        return self.block2(self.block1(x, packing) + time, packing) + self.res_conv(x, packing)
 
 
 class InputResnetBlock(ResnetBlock):
@@ -150,15 +148,17 @@ class InputResnetBlock(ResnetBlock):
         self.block1.block["0"] = SplitConv(channels_in, varying, channels, _KERNEL)
         self.res_conv = SplitConv(channels_in, varying, channels, 1)
 
-    def condition(self, fixed: Tensor) -> tuple[Tensor, ...]:
-        """`fixed: [B, M, channels_in - varying]` -> its share of both convolutions, biases included."""
+    def condition(self, fixed: Tensor, packing: Packing) -> tuple[Tensor, ...]:
+        """`fixed: [R, N, channels_in - varying]` -> its share of both convolutions, biases included."""
         convs: tuple[Any, Any] = self.block1.block["0"], self.res_conv
-        return tuple(conv.fixed(fixed) for conv in convs)
+        return tuple(conv.fixed(fixed, packing) for conv in convs)
 
-    def forward(self, x: Tensor, conditioning: Sequence[Tensor], time: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(  # type: ignore[override]
+        self, x: Tensor, conditioning: Sequence[Tensor], time: Tensor, packing: Packing
+    ) -> Tensor:
         hidden, shortcut = conditioning
-        h = self.block1.activate(self.block1.block["0"](x) + hidden) + time
-        return self.block2(h) + (self.res_conv(x) + shortcut)
+        h = self.block1.activate(self.block1.block["0"](x, packing) + hidden) + time
+        return self.block2(h, packing) + (self.res_conv(x, packing) + shortcut)
 
 
 class SplitConv(CausalConv):
@@ -174,12 +174,12 @@ class SplitConv(CausalConv):
         varying, fixed = (nn.Parameter(part.flatten(1).contiguous(), requires_grad=False) for part in parts)
         self.weight, self.weight_fixed = varying, fixed
 
-    def forward(self, x: Tensor) -> Tensor:
-        return F.linear(windows(F.pad(x, (0, 0, self.kernel - 1, 0)), self.kernel), self.weight)
+    def of_windows(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight)
 
-    def fixed(self, x: Tensor) -> Tensor:
-        padded = F.pad(x, (0, 0, self.kernel - 1, 0))
-        return F.linear(windows(padded, self.kernel), self.weight_fixed, self.bias)
+    def fixed(self, x: Tensor, packing: Packing) -> Tensor:
+        low = packing.windows(x.to(self.weight.dtype), self.kernel)
+        return F.linear(low, self.weight_fixed, self.bias).to(x.dtype)
 
 
 class TransformerBlock(nn.Module):
@@ -192,8 +192,8 @@ class TransformerBlock(nn.Module):
         self.norm3 = nn.LayerNorm(channels)
         self.ff = FeedForward(channels, channels * _FEED_FORWARD_FACTOR)
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        x = x + self.attn1(self.norm1(x), mask)
+    def forward(self, x: Tensor, packing: Packing) -> Tensor:
+        x = x + self.attn1(self.norm1(x), packing)
         return x + self.ff(self.norm3(x))
 
 
@@ -204,20 +204,19 @@ class Attention(nn.Module):
         super().__init__()
         self.heads = heads
         self.width = width
-        self.to_q, self.to_k, self.to_v = (nn.Linear(channels, heads * width, bias=False) for _ in range(3))
-        self.to_out = nn.ModuleList([nn.Linear(heads * width, channels)])
+        self.to_q, self.to_k, self.to_v = (Linear(channels, heads * width, bias=False) for _ in range(3))
+        self.to_out = nn.ModuleList([Linear(heads * width, channels)])
 
-    def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, packing: Packing) -> Tensor:
         split = (*x.shape[:2], self.heads, self.width)
-        q, k, v = (project(x).view(split).transpose(1, 2) for project in (self.to_q, self.to_k, self.to_v))
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
-        return self.to_out[0](out.transpose(1, 2).flatten(2))
+        q, k, v = (project(x).view(split) for project in (self.to_q, self.to_k, self.to_v))
+        return self.to_out[0](packing.attend(q, k, v))
 
 
 class FeedForward(nn.Module):
     def __init__(self, channels: int, hidden: int) -> None:
         super().__init__()
-        self.net = nn.ModuleDict({"0": Projection(channels, hidden), "2": nn.Linear(hidden, channels)})
+        self.net = nn.ModuleDict({"0": Projection(channels, hidden), "2": Linear(hidden, channels)})
 
     def forward(self, x: Tensor) -> Tensor:
         return self.net["2"](F.gelu(self.net["0"](x)))
@@ -226,7 +225,7 @@ class FeedForward(nn.Module):
 class Projection(nn.Module):
     def __init__(self, channels: int, hidden: int) -> None:
         super().__init__()
-        self.proj = nn.Linear(channels, hidden)
+        self.proj = Linear(channels, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.proj(x)

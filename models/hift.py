@@ -6,7 +6,9 @@ Equal to upstream's HiFTGenerator and, with `causal`, CausalHiFTGenerator (HiFTN
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -26,6 +28,7 @@ from models.hift_layers import (
     padding,
 )
 from models.hift_source import FixedNoise, HarmonicSource, SourceSettings
+from models.hift_stream import Carry, VocoderState
 
 VOCODER_FILE = "hift.pt"
 _MAX_MAGNITUDE = 100.0
@@ -33,7 +36,7 @@ _POST_SLOPE = 0.01  # of the last leaky ReLU; the others' is in the yaml
 
 
 class Vocoder(nn.Module):
-    """`inference(mel: [80, M]) -> [M * upsample]` samples. `causal`: Fun-CosyVoice 3."""
+    """`inference`: whole mels to waveforms. `causal` (Fun-CosyVoice 3): `stream` does it piece by piece."""
 
     causal: bool
 
@@ -107,64 +110,121 @@ class Vocoder(nn.Module):
 
     @property
     def delay(self) -> int:
-        """Mel frames at the end of a non-final call that give no samples yet."""
+        """Mel frames at the end of a stream's piece that give no samples yet."""
         return self.f0_predictor.lookahead + self.lookahead + 1 if self.causal else 0
 
     @torch.inference_mode()
     def inference(
         self,
-        mel: Tensor,
-        *,
-        generator: torch.Generator | None = None,
-        cache_source: Tensor | None = None,
-        finalize: bool = True,
-    ) -> tuple[Tensor, Tensor]:
-        """`mel: [80, M]` ln magnitude -> the waveform `[M * upsample]` in +-audio_limit, and its source.
+        mels: Sequence[Tensor],
+        generators: Sequence[torch.Generator | None] | None = None,
+        cache_sources: Sequence[Tensor | None] | None = None,
+    ) -> list[tuple[Tensor, Tensor]]:
+        """`mels: [80, M]` each, ln magnitude -> each waveform `[M * upsample]` in +-audio_limit, and its source.
 
-        `generator`: of the source's noise (not causal). `cache_source`: overwrites the start of the source, so that
-        a stream continues its phase. Not `finalize` (causal): without the last `delay` frames' samples.
+        `generators`: of each source's noise (not causal). `cache_sources`: overwrite the start of each source, so that
+        a stream continues its phase. Mels of one length are one batch.
         """
-        mel = mel.to(self.conv_pre.weight)[None]
-        f0 = self.pitch(mel, finalize=finalize)
-        source = self.m_source(f0.to(mel.dtype), generator)
-        if cache_source is not None:
-            source[: len(cache_source)] = cache_source
-        if not finalize:
-            mel = mel[..., : f0.shape[0]]
-        return self.decode(mel, source, finalize=finalize), source
+        results: dict[int, tuple[Tensor, Tensor]] = {}
+        for rows in _alike({row: mel.shape for row, mel in enumerate(mels)}):
+            mel = self._batch([mels[row] for row in rows])
+            noise = [self.m_source.noise(mel.shape[2], generators[row] if generators else None) for row in rows]
+            pitch, signal = (Carry(final=True) if self.causal else None for _ in range(2))
+            source = self.m_source(self.pitch(mel, pitch).to(mel), torch.stack(noise), pitch)
+            for item, row in zip(source, rows, strict=True):
+                if cache_sources and (cached := cache_sources[row]) is not None:
+                    item[: len(cached)] = cached
+            results |= zip(rows, zip(self.decode(mel, source, signal), source, strict=True), strict=True)
+        return [results[row] for row in range(len(mels))]
 
-    def pitch(self, mel: Tensor, *, finalize: bool = True) -> Tensor:
-        """`mel: [1, 80, M] -> [M]` Hz."""
-        return self.f0_predictor(mel, finalize=finalize or not self.causal)[0]
+    def new_state(self) -> VocoderState:
+        """Of a stream that has not begun."""
+        weight = self.conv_pre.weight
+        return VocoderState(weight.new_zeros(weight.shape[1], 0))
 
-    def decode(self, mel: Tensor, source: Tensor, *, finalize: bool = True) -> Tensor:
-        """`mel: [1, 80, M]`, `source: [M * upsample] -> [M * upsample]` samples."""
-        spectrum = self.stft.forward(source)[None]
-        cut = not finalize and self.causal
-        if cut:
-            x = self.conv_pre.valid(mel)
-            spectrum = spectrum[..., : spectrum.shape[-1] - self.stages_upsample * self.lookahead]
-        else:
-            x = self.conv_pre(mel)
+    @torch.inference_mode()
+    def stream(
+        self, mels: Sequence[Tensor], states: Sequence[VocoderState], final: Sequence[bool]
+    ) -> list[tuple[Tensor, VocoderState]]:
+        """Causal. Each stream's next frames `[80, n]` -> the samples they complete, and the state for its next piece.
+
+        A stream's pieces are the `inference` of its whole mel. `delay` frames are held back until the `final` piece,
+        which may bring none. Pieces of one length are one batch.
+        """
+        frames = [torch.cat((state.waiting, mel.to(state.waiting)), 1) for mel, state in zip(mels, states, strict=True)]
+        results, ready = {}, {}
+        for row, (mel, state, last) in enumerate(zip(frames, states, final, strict=True)):
+            least = (0 if last else 1) if state.frames else (1 if last else self.delay + 1)
+            if mel.shape[1] >= least:
+                ready[row] = (mel.shape[1], state.frames > 0, last)
+            else:
+                results[row] = (mel.new_zeros(0), replace(state, waiting=mel))
+        for rows in _alike(ready):
+            mel = self._batch([frames[row] for row in rows])
+            results |= zip(rows, self._advance(mel, [states[row] for row in rows], final[rows[0]]), strict=True)
+        return [results[row] for row in range(len(mels))]
+
+    def _advance(
+        self, mel: Tensor, states: Sequence[VocoderState], final: bool
+    ) -> Iterator[tuple[Tensor, VocoderState]]:
+        """`stream` for one batch `[B, 80, n]`."""
+        pitch = Carry.of([state.pitch for state in states], final=final)
+        signal = Carry.of([state.signal for state in states], final=final)
+        f0 = self.pitch(mel, pitch).to(mel)
+        noise = [self.m_source.noise(f0.shape[1], start=state.frames) for state in states]
+        waves = self.decode(mel, self.m_source(f0, torch.stack(noise), pitch), signal)
+        if final:
+            return zip(waves, (self.new_state() for _ in states), strict=True)
+        waiting = self.new_state().waiting
+        done = [state.frames + f0.shape[1] for state in states]
+        # Copies: a row of a batch would keep the whole batch.
+        kept = ([row.clone() for row in carry.packed()] for carry in (pitch, signal))
+        return zip(waves, map(VocoderState, repeat(waiting), done, *kept), strict=True)
+
+    def _batch(self, mels: Sequence[Tensor]) -> Tensor:
+        return torch.stack(tuple(mels)).to(self.conv_pre.weight)
+
+    def pitch(self, mel: Tensor, carry: Carry | None = None) -> Tensor:
+        """`mel: [B, 80, M] -> [B, M]` Hz."""
+        if self.causal:
+            return self.f0_predictor(mel, carry)
+        # Rounding in float32 depends on the size of a batch, and the phase adds it up: one by one.
+        return torch.cat([self.f0_predictor(item[None]) for item in mel])
+
+    def decode(self, mel: Tensor, source: Tensor, carry: Carry | None = None) -> Tensor:
+        """`mel: [B, 80, M]`, `source: [B, M * upsample] -> [B, M * upsample]` samples."""
+        spectrum = self.stft.forward(source, carry)
+        if carry is not None:  # the source of all frames whose pitch is known is there, more than `conv_pre` can use
+            mel = carry.delay(mel, self.f0_predictor.lookahead)
+            spectrum = carry.delay(spectrum, self.stages_upsample * self.lookahead - self.stft.overlaps // 2)
+        x = self.conv_pre(mel, carry)
         for stage, up in enumerate(self.ups):
-            x = up(F.leaky_relu(x, self.slope))
-            if stage == len(self.ups) - 1:
+            x = up(F.leaky_relu_(x, self.slope), carry)
+            if stage == len(self.ups) - 1 and (carry is None or carry.starts):
                 x = torch.cat((x[..., 1:2], x), dim=-1)  # the STFT has one frame more
-            x = x + self.source_resblocks[stage](self.source_downs[stage](spectrum))
+            x.add_(self.source_resblocks[stage](self.source_downs[stage](spectrum, carry), carry))
             first = stage * self.blocks_per_stage
-            x = _mean([block(x) for block in self.resblocks[first : first + self.blocks_per_stage]])
-        x = self.conv_post(F.leaky_relu(x, _POST_SLOPE))[0]
-        bins = x.shape[0] // 2
-        wave = self.stft.inverse(x[:bins].exp().clamp(max=_MAX_MAGNITUDE), x[bins:].sin())
-        if cut:
-            wave = wave[: len(wave) - self.upsample]
+            x = _mean([block(x, carry) for block in self.resblocks[first : first + self.blocks_per_stage]])
+        x = self.conv_post(F.leaky_relu_(x, _POST_SLOPE), carry)
+        if carry is not None:
+            x = carry.delay(x, self.stages_upsample - 1)  # samples leave in whole mel frames
+        bins = x.shape[1] // 2
+        wave = self.stft.inverse(x[:, :bins].exp().clamp(max=_MAX_MAGNITUDE), x[:, bins:].sin(), carry)
         return wave.clamp(-self.limit, self.limit)
+
+
+def _alike(kinds: Mapping[int, Hashable]) -> list[list[int]]:
+    """The rows of each kind."""
+    groups: dict[Hashable, list[int]] = {}
+    for row, kind in kinds.items():
+        groups.setdefault(kind, []).append(row)
+    return list(groups.values())
 
 
 def _mean(parts: list[Tensor]) -> Tensor:
     total = parts[0]
     for part in parts[1:]:
-        total = total + part
+        total.add_(part)
     return total / len(parts) if len(parts) > 1 else total
 
 

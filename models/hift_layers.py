@@ -1,6 +1,6 @@
 """Layers of the HiFT vocoder: padded convolutions, Snake residual blocks, pitch predictor, short-time Fourier pair.
 
-Channel-major: `[B, C, L]`.
+Channel-major: `[B, C, L]`. What is causal runs on a whole signal, or on a piece of a stream with what it carries.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from models.hift_stream import Carry
 
 _SNAKE_EPS = 1e-9
 _CPU_CHANNEL_BLOCK = 16
@@ -36,30 +38,32 @@ class Conv(nn.Module):
         self.padding = padding
         self.stride = stride
         self.dilation = dilation
+        self.span = (kernel - 1) * dilation + 1  # of one output value
         # The CPU's convolution computes in blocks of 16 channels; for odd widths a sum of products is twice as fast.
         self.by_taps = stride == 1 and channels_out % _CPU_CHANNEL_BLOCK != 0
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, carry: Carry | None = None) -> Tensor:
         left, right = self.padding
+        if carry is not None:
+            overlap = self.span - self.stride
+            x = carry.join(x, overlap, left=left, right=right) if overlap else x
+            left = right = 0
         if self.by_taps and x.device.type == "cpu":
-            return self._sum_of_taps(F.pad(x, self.padding))
-        if left == right:
-            return F.conv1d(x, self.weight, self.bias, self.stride, left, self.dilation)
-        return F.conv1d(F.pad(x, self.padding), self.weight, self.bias, self.stride, 0, self.dilation)
+            return self._sum_of_taps(x, left, right)
+        if left != right:
+            x, left = F.pad(x, (left, right)), 0
+        return F.conv1d(x, self.weight, self.bias, self.stride, left, self.dilation)
 
-    def _sum_of_taps(self, x: Tensor) -> Tensor:
-        """`valid`, as one matrix product per kernel tap: `[1, C_in, L + reach] -> [1, C_out, L]`."""
+    def _sum_of_taps(self, x: Tensor, left: int, right: int) -> Tensor:
+        """One matrix product per kernel tap, each over the part of `x` that it meets: no padding is written."""
         taps = self.weight.permute(2, 0, 1).contiguous()
-        length = x.shape[2] - (len(taps) - 1) * self.dilation
-        shifted = [x[0, :, k * self.dilation : k * self.dilation + length] for k in range(len(taps))]
-        out = torch.addmm(self.bias[:, None], taps[0], shifted[0])
-        for tap, part in zip(taps[1:], shifted[1:], strict=True):
-            out.addmm_(tap, part)
-        return out[None]
-
-    def valid(self, x: Tensor) -> Tensor:
-        """Without padding."""
-        return F.conv1d(x, self.weight, self.bias, self.stride, 0, self.dilation)
+        length = x.shape[2]
+        out = self.bias[:, None].repeat(len(x), 1, length + left + right - self.span + 1)
+        for item, sums in zip(x, out, strict=True):
+            for offset, tap in zip(range(-left, self.span - left, self.dilation), taps, strict=True):
+                start, stop = max(0, -offset), min(sums.shape[1], length - offset)
+                sums[:, start:stop].addmm_(tap, item[:, start + offset : stop + offset])
+        return out
 
 
 def padding(kernel: int, dilation: int, *, causal: bool) -> tuple[int, int]:
@@ -78,7 +82,7 @@ class TransposedUpsample(nn.Module):
         self.rate = rate
         self.trim = (kernel - rate) // 2
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, carry: None = None) -> Tensor:
         return F.conv_transpose1d(x, self.weight, self.bias, self.rate, self.trim)
 
 
@@ -89,8 +93,8 @@ class RepeatUpsample(Conv):
         super().__init__(channels_in, channels_out, kernel, (kernel - 1, 0))
         self.rate = rate
 
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.repeat_interleave(self.rate, dim=2))
+    def forward(self, x: Tensor, carry: Carry | None = None) -> Tensor:
+        return super().forward(x.repeat_interleave(self.rate, dim=2), carry)
 
 
 class Snake(nn.Module):
@@ -101,9 +105,9 @@ class Snake(nn.Module):
         self.alpha = nn.Parameter(torch.empty(channels))
 
     def forward(self, x: Tensor) -> Tensor:
+        # In one new tensor: the CPU takes longer to get large ones than to fill them.
         alpha = self.alpha[:, None]
-        sine = (x * alpha).sin_()
-        return torch.addcmul(x, sine, sine * (1.0 / (alpha + _SNAKE_EPS)))
+        return (x * alpha).sin_().square_().mul_(1.0 / (alpha + _SNAKE_EPS)).add_(x)
 
 
 class ResBlock(nn.Module):
@@ -121,10 +125,10 @@ class ResBlock(nn.Module):
         self.activations1 = nn.ModuleList(Snake(channels) for _ in dilations)
         self.activations2 = nn.ModuleList(Snake(channels) for _ in dilations)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, carry: Carry | None = None) -> Tensor:
         parts = (self.activations1, self.convs1, self.activations2, self.convs2)
         for snake1, conv1, snake2, conv2 in zip(*parts, strict=True):
-            x = conv2(snake2(conv1(snake1(x)))).add_(x)
+            x = conv2(snake2(conv1(snake1(x), carry)), carry).add_(x)
         return x
 
 
@@ -146,12 +150,12 @@ class PitchPredictor(nn.Module):
         self.classifier = nn.Linear(channels, 1)
         self.lookahead = kernels[0] - 1 if causal else 0
 
-    def forward(self, mel: Tensor, *, finalize: bool = True) -> Tensor:
-        """Not `finalize`: the last `lookahead` frames are context, M - lookahead values come out."""
+    def forward(self, mel: Tensor, carry: Carry | None = None) -> Tensor:
+        """A stream's values are `lookahead` frames late: its first piece gives fewer, its final one more."""
         x = mel.to(self.classifier.weight.dtype)
         convs: Iterable[Any] = self.condnet.values()
-        for index, conv in enumerate(convs):
-            x = F.elu(conv(x) if finalize or index else conv.valid(x))
+        for conv in convs:
+            x = F.elu(conv(x, carry))
         return self.classifier(x.transpose(1, 2)).squeeze(-1).abs()
 
     def to_float64(self, normed: Mapping[str, Tensor], prefix: str) -> None:
@@ -177,30 +181,44 @@ class ShortTimeFourier:
     def __init__(self, n_fft: int, hop: int) -> None:
         self.n_fft = n_fft
         self.hop = hop
+        self.overlaps = n_fft // hop  # frames that reach over a sample
         self._tables: tuple[Tensor, Tensor, Tensor] | None = None
 
-    def forward(self, x: Tensor) -> Tensor:
-        """`x: [L] -> [n_fft + 2, L // hop + 1]`: real parts, then imaginary parts."""
+    def forward(self, x: Tensor, carry: Carry | None = None) -> Tensor:
+        """`x: [B, L] -> [B, n_fft + 2, L // hop + 1]`: real parts, then imaginary parts.
+
+        A piece of a stream gives the frames it completes: all but the last half window's.
+        """
         analysis, _, _ = self._get_tables(x)
         half = self.n_fft // 2
-        padded = F.pad(x[None, None], (half, half), mode="reflect")[0, 0]
-        return analysis @ padded.unfold(0, self.n_fft, self.hop).T
+        ends = (half, half) if carry is None else (half * carry.starts, half * carry.final)
+        x = F.pad(x[:, None], ends, mode="reflect")
+        if carry is not None:
+            x = carry.join(x, self.n_fft - self.hop)
+        return analysis @ x[:, 0].unfold(1, self.n_fft, self.hop).transpose(1, 2)
 
-    def inverse(self, magnitude: Tensor, phase: Tensor) -> Tensor:
-        """`[n_fft / 2 + 1, F]` each -> `[(F - 1) * hop]`."""
+    def inverse(self, magnitude: Tensor, phase: Tensor, carry: Carry | None = None) -> Tensor:
+        """`[B, n_fft / 2 + 1, F]` each -> `[B, (F - 1) * hop]`.
+
+        A piece of a stream gives the samples it completes: all but the last half window's.
+        """
         _, synthesis, squares = self._get_tables(magnitude)
-        spectrum = torch.cat((magnitude * phase.cos(), magnitude * phase.sin()))
-        frames = magnitude.shape[1]
-        overlaps = self.n_fft // self.hop
-        pieces = (synthesis @ spectrum).view(overlaps, self.hop, frames)
-        wave = pieces.new_zeros(self.hop, frames + overlaps - 1)
-        weight = squares.new_zeros(self.hop, frames + overlaps - 1)
-        for shift in range(overlaps):
-            wave[:, shift : shift + frames] += pieces[shift]
+        spectrum = torch.cat((magnitude * phase.cos(), magnitude * phase.sin()), dim=1)
+        first = last = self.overlaps // 2  # blocks of `hop` samples outside the signal
+        if carry is not None:
+            reach = self.overlaps - 1
+            spectrum = carry.join(spectrum, reach)
+            first, last = first if carry.starts else reach, last if carry.final else reach
+        batch, _, frames = spectrum.shape
+        pieces = (synthesis @ spectrum).view(batch, self.overlaps, self.hop, frames)
+        blocks = frames + self.overlaps - 1
+        wave = pieces.new_zeros(batch, self.hop, blocks)
+        weight = squares.new_zeros(self.hop, blocks)
+        for shift in range(self.overlaps):
+            wave[..., shift : shift + frames] += pieces[:, shift]
             weight[:, shift : shift + frames] += squares[shift, :, None]
-        edge = overlaps // 2
-        inner = slice(edge, edge + frames - 1)
-        return (wave[:, inner] / weight[:, inner]).T.reshape(-1)
+        inner = slice(first, blocks - last)
+        return (wave[..., inner] / weight[:, inner]).transpose(1, 2).flatten(1)
 
     def _get_tables(self, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         if self._tables is None or self._tables[0].device != like.device:

@@ -17,6 +17,9 @@ from torch import Tensor, nn
 
 from models import cfm
 from models.errors import ModelError
+from models.hift_stream import Carry
+
+_DRAWN_AT_ONCE = 1 << 17  # samples of the fixed noise
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class SourceSettings:
 
 
 class HarmonicSource(nn.Module):
-    """`forward(f0: [M] float32 Hz) -> [M * upsample]`.
+    """`forward(f0: [B, M] float32 Hz, noise: [B, M * upsample]) -> [B, M * upsample]`.
 
     With `fixed_noise` (Fun-CosyVoice 3) the phase is held within a frame and the noise is the same for every call;
     without (CosyVoice 2) the phase is interpolated and the noise is drawn from the call's generator.
@@ -42,39 +45,53 @@ class HarmonicSource(nn.Module):
         self.fixed_noise = fixed_noise
         self.l_linear = nn.Linear(settings.harmonics, 1)
 
-    def forward(self, f0: Tensor, generator: torch.Generator | None) -> Tensor:
+    def forward(self, f0: Tensor, noise: Tensor, carry: Carry | None = None) -> Tensor:
+        """`noise`: a row of `noise()` for each row. `carry`: of a stream's phase, float64."""
         voiced = (f0 > self.settings.voiced_threshold).to(f0)
-        voices = self._sines(f0) * self._stretch(voiced * self.settings.sine_amplitude)
+        voices = self._sines(f0, carry) * self._stretch(voiced * self.settings.sine_amplitude)
         silence = self.settings.sine_amplitude / 3
         amount = voiced * self.settings.noise_std + (1 - voiced) * silence
-        noise = self._noise(f0, generator) * self._stretch(amount)
-        return torch.tanh(voices + noise + self.l_linear.bias)
+        return torch.tanh(voices + noise * self._stretch(amount) + self.l_linear.bias)
 
-    def _sines(self, f0: Tensor) -> Tensor:
-        """The merged unit sines `[M * upsample]`."""
+    def _sines(self, f0: Tensor, carry: Carry | None) -> Tensor:
+        """The merged unit sines `[B, M * upsample]`."""
         settings = self.settings
         multiples = torch.arange(1, settings.harmonics + 1, device=f0.device, dtype=f0.dtype)
-        turns = (f0[:, None] * multiples / settings.sample_rate) % 1  # per sample, [M, harmonics]
+        turns = (f0[:, None] * multiples[:, None] / settings.sample_rate) % 1  # per sample, [B, harmonics, M]
         # The order of these products is part of the model: the angles are large, float32 rounds them.
-        phase = (turns.cumsum(0) * 2 * math.pi).T * settings.upsample
+        phase = running_sum(turns, carry) * 2 * math.pi * settings.upsample
         if self.fixed_noise is not None:
-            return self._stretch((self.l_linear.weight @ phase.sin())[0])
-        phase = F.interpolate(phase[None], scale_factor=float(settings.upsample), mode="linear")[0]
-        return (self.l_linear.weight @ phase.sin_())[0]
+            return self._stretch((self.l_linear.weight @ phase.sin())[:, 0])
+        phase = F.interpolate(phase, scale_factor=float(settings.upsample), mode="linear")
+        return (self.l_linear.weight @ phase.sin_())[:, 0]
 
-    def _noise(self, f0: Tensor, generator: torch.Generator | None) -> Tensor:
-        """The merged unit noise `[M * upsample]`."""
-        samples = len(f0) * self.settings.upsample
+    def noise(self, frames: int, generator: torch.Generator | None = None, *, start: int = 0) -> Tensor:
+        """The merged unit noise of `frames`, `[frames * upsample]`; of the fixed noise, from frame `start` on."""
+        samples = frames * self.settings.upsample
         weight = self.l_linear.weight
         if self.fixed_noise is not None:
-            return self.fixed_noise.merged(samples, weight)
+            return self.fixed_noise.merged(samples, weight, start=start * self.settings.upsample)
         # Upstream draws a start phase per harmonic first; the interpolation never reads the sample it is added to.
         torch.rand(1, self.settings.harmonics, generator=generator)
         normal = serial_normal(self.settings.harmonics * samples, generator).view(-1, samples)
         return (weight @ normal.to(weight))[0]
 
     def _stretch(self, per_frame: Tensor) -> Tensor:
-        return per_frame.repeat_interleave(self.settings.upsample)
+        return per_frame.repeat_interleave(self.settings.upsample, dim=-1)
+
+
+def running_sum(x: Tensor, carry: Carry | None) -> Tensor:
+    """The cumulative sum of `x: [B, C, M]` float32 along M, of a stream's pieces to the bit the whole's.
+
+    torch adds up in float64 on the CPU and rounds each sum, so that is what a stream carries.
+    """
+    terms = x.double()
+    if carry is not None and not carry.starts:
+        terms = torch.cat((carry.take(x.shape[1], 1), terms), dim=-1)
+    sums = terms.cumsum(-1)[..., -x.shape[-1] :]
+    if carry is not None:
+        carry.keep(sums[..., -1:])
+    return sums.to(x)
 
 
 def serial_normal(count: int, generator: torch.Generator | None) -> Tensor:
@@ -120,20 +137,23 @@ class FixedNoise:
         layers.append(("affine", (1, channels)))
         return cls(layers, mels, hift["nb_harmonics"] + 1, upsample)
 
-    def merged(self, samples: int, weight: Tensor) -> Tensor:
-        """`[samples]`: the noise from its start, summed over harmonics by `weight: [1, harmonics]`."""
-        if samples > self.max_samples:
+    def merged(self, samples: int, weight: Tensor, *, start: int = 0) -> Tensor:
+        """`[samples]` of the noise from sample `start` on, summed over harmonics by `weight: [1, harmonics]`."""
+        end = start + samples
+        if end > self.max_samples:
             raise ModelError(
-                "model_input_invalid", f"{samples} samples are more than the model's {self.max_samples}; split the text"
+                "model_input_invalid", f"{end} samples are more than the model's {self.max_samples}; split the text"
             )
-        held = self._merged
+        held, self._merged = self._merged, None  # a failure between a draw and its keeping must not lose the place
         if held is None or held.device != weight.device:
             held, self._generator = weight.new_zeros(0), None
-        if len(held) < samples:
-            size = min(self.max_samples, max(samples, 2 * len(held), 1 << 17))
-            held = torch.cat((held, (self.draw(size - len(held)).to(weight) @ weight.T)[:, 0]))
-            self._merged = held
-        return held[:samples]
+        if len(held) < end:
+            # Always in the same blocks, so that sums do not depend on who asked first for how much.
+            blocks = math.ceil((end - len(held)) / _DRAWN_AT_ONCE)
+            drawn = (self.draw(_DRAWN_AT_ONCE).to(weight) @ weight.T for _ in range(blocks))
+            held = torch.cat((held, *(block[:, 0] for block in drawn)))
+        self._merged = held
+        return held[start:end]
 
     def draw(self, samples: int) -> Tensor:
         """The next `[samples, harmonics]` of the noise, uniform in [0, 1)."""

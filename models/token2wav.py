@@ -1,15 +1,18 @@
-"""Speech tokens to waveform: flow, speed and vocoder, in one pass or hop by hop as tokens arrive.
+"""Speech tokens to waveform: flow, speed and vocoder, for many utterances at once, whole or hop by hop.
 
-The schedule and the seams of a stream are those of CosyVoice 2 (Du et al. 2024), as a freshly loaded upstream model
-runs them: hops of 25, 50, 100 tokens, the first one aligned to the prompt, each with a few tokens of look-ahead; the
-rest is computed with full attention once all tokens are there.
+A stream's hops end where the flow's attention chunks end (CosyVoice 2, Du et al. 2024), each with a few tokens of
+look-ahead. What a hop computed is kept, so that the next one computes its own frames only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import copy
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -17,40 +20,55 @@ from torch import Tensor
 from models.conditioning import Conditioning
 from models.config import ModelConfig
 from models.errors import ModelError
-from models.flow import Flow
+from models.flow import Flow, Piece, Prefix
 from models.hift import Vocoder
+from models.hift_stream import VocoderState
+from models.packing import Window
 from models.speed import SpeedResampler
+from models.voice_prefixes import VoicePrefixes
 
-_HOP_GROWTH = 2
-_MAX_HOP_CHUNKS = 4
+# Chunks per hop; the last number repeats. A hop is made while its listener plays the one before: each is therefore at
+# most about twice as long. Upstream's hops are longer, and its first stream after a start has these.
+_HOPS = (1, 1, 2, 2, 4)
+_UPSTREAM_HOPS = (1, 2, 4)
 _SEAM_FRAMES = 8  # mel frames that two hops of the non-causal vocoder share
 
 Rng = Callable[[int], torch.Generator]
 """The CPU generator for the n-th vocoder call of an utterance, n from 0."""
+
+Result = TypeVar("Result")
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, eq=False)
 class VoicePrompt:
     """The part of a voice that the flow uses, on the model's device."""
 
+    key: bytes  # a digest of all of it
     tokens: Tensor  # [P] int64
     mel: Tensor  # [M, mels] float32, ln magnitude
     embedding: Tensor  # [192] float32, x-vector
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class StreamState:
-    """What an utterance carries from hop to hop. It belongs to the request; `Token2Wav` alone changes it."""
+    """What an utterance carries from hop to hop. Each hop gives a new one; this one stays as it is."""
 
     prompt: VoicePrompt
     rng: Rng
-    speed: SpeedResampler | None
-    hop: int  # tokens of the next hop, alignment not counted
+    speed: float = 1.0
+    upstream_compat: bool = False  # upstream's hops, and the last one with full attention over everything
+    hops: int = 0  # so far
     offset: int = 0  # tokens already synthesised
-    calls: int = 0  # of the vocoder
+    prefix: Prefix | None = None  # of the flow, once there was a hop
+    resampler: SpeedResampler | None = None  # once there was a hop, unless the speed is 1
+    vocoder: VocoderState | None = None  # Fun-CosyVoice 3
     seam: Seam | None = None  # CosyVoice 2
-    mel: list[Tensor] = field(default_factory=list)  # Fun-CosyVoice 3: all frames so far, [mels, M] pieces
-    emitted: int = 0  # Fun-CosyVoice 3: samples
+
+    @property
+    def bytes(self) -> int:
+        """Of the flow's prefix; the rest is small."""
+        return self.prefix.bytes if self.prefix is not None else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +80,44 @@ class Seam:
     wave: Tensor  # their samples, not yet sent
 
 
-class Token2Wav:
-    """The acoustic half of a model. Stateless between calls: a stream's state is the caller's."""
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """The next audio of one utterance: a hop or, `last`, all that remains. `tokens`: all of the utterance so far."""
 
-    def __init__(self, config: ModelConfig, flow: Flow, vocoder: Vocoder) -> None:
+    state: StreamState
+    tokens: Sequence[int]
+    last: bool
+
+
+@dataclass(frozen=True, eq=False)
+class Audio:
+    samples: Tensor  # [L] float32 on the CPU, in +-0.99
+    state: StreamState  # for the next turn
+
+
+class Token2Wav:
+    """The acoustic half of a model. It keeps voices' prompts, nothing of an utterance.
+
+    `voice_bytes`: for the prompts' prefixes. `window_chunks`: how far back, beside the prompt, the attention of a
+    stream's flow sees; None: to its begin, and cost and memory grow with the stream.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        flow: Flow,
+        vocoder: Vocoder,
+        *,
+        voice_bytes: int = 0,
+        window_chunks: int | None = None,
+    ) -> None:
         self.flow = flow
         self.vocoder = vocoder
         self.chunk = config.chunk_size
         self.lookahead = config.pre_lookahead_len
         self.mel_ratio = config.token_mel_ratio
+        self.voices = VoicePrefixes(voice_bytes)
+        self._recent = None if window_chunks is None else window_chunks * flow.chunk
         # np.hamming: symmetric, in float64.
         self._fade = torch.hamming_window(
             2 * _SEAM_FRAMES * vocoder.upsample, periodic=False, dtype=torch.float64, device=flow.device
@@ -79,113 +126,200 @@ class Token2Wav:
     def prompt(self, conditioning: Conditioning) -> VoicePrompt:
         """A voice's tensors on the model's device."""
         device = self.flow.device
+        arrays = (conditioning.prompt_tokens, conditioning.prompt_mel, conditioning.embedding)
+        digest = hashlib.blake2b(digest_size=16)
+        for array in arrays:
+            digest.update(str(array.shape).encode())
+            digest.update(np.ascontiguousarray(array).data)
         return VoicePrompt(
+            key=digest.digest(),
             tokens=torch.from_numpy(conditioning.prompt_tokens).to(device, torch.int64),
             mel=torch.from_numpy(conditioning.prompt_mel).to(device, torch.float32),
             embedding=torch.from_numpy(conditioning.embedding).to(device, torch.float32),
         )
 
-    # -- in one pass -----------------------------------------------------------------------------------------------
-
-    @torch.inference_mode()
-    def whole(self, tokens: Sequence[int], prompt: VoicePrompt, *, speed: float = 1.0, rng: Rng) -> Tensor:
-        """All samples `[L]` float32 on the CPU, in +-0.99; empty when there are no tokens.
-
-        `speed` > 0: the mel is resampled in time, which keeps the pitch. Raises ModelError model_input_invalid.
-        """
-        _check_speed(speed)
-        if not len(tokens):
-            return torch.zeros(0)
-        mel = self._mel(tokens, prompt, streaming=False, finalize=True)
-        if speed != 1.0:
-            frames = max(1, int(mel.shape[1] / speed))
-            mel = F.interpolate(mel[None], size=frames, mode="linear")[0]
-        wave, _ = self.vocoder.inference(mel, generator=self._generator(rng, 0))
-        return wave.cpu()
-
-    # -- hop by hop ------------------------------------------------------------------------------------------------
-
-    def new_stream(self, prompt: VoicePrompt, *, speed: float = 1.0, rng: Rng) -> StreamState:
+    def new_stream(
+        self, prompt: VoicePrompt, *, speed: float = 1.0, rng: Rng, upstream_compat: bool = False
+    ) -> StreamState:
         """Raises ModelError model_input_invalid for a speed at which a hop would be shorter than a seam."""
         limit = self.chunk * self.mel_ratio / max(_SEAM_FRAMES, self.vocoder.delay) / 1.1
         _check_speed(speed, limit)
-        return StreamState(prompt, rng, SpeedResampler(speed) if speed != 1.0 else None, self.chunk)
+        return StreamState(prompt, rng, speed, upstream_compat)
 
     def next_hop(self, state: StreamState) -> int:
         """How many tokens of the utterance, from its start, must be there before the next hop can run."""
         return state.offset + self._hop(state) + self.lookahead
 
-    @torch.inference_mode()
-    def hop(self, state: StreamState, tokens: Sequence[int]) -> Tensor:
-        """The samples of the next hop, `[L]` float32 on the CPU. `tokens`: all of the utterance so far."""
-        needed = self.next_hop(state)
-        if len(tokens) < needed:
-            raise ModelError("model_input_invalid", f"the next hop needs {needed} tokens, {len(tokens)} are there")
-        mel = self._mel(tokens[:needed], state.prompt, streaming=True, finalize=False)
-        mel = mel[:, state.offset * self.mel_ratio :]
-        wave = self._vocode(state, mel, finalize=False)
-        state.offset += self._hop(state)
-        state.hop = min(_MAX_HOP_CHUNKS * self.chunk, _HOP_GROWTH * state.hop)
-        return wave.cpu()
+    def frames(self, turn: Turn) -> int:
+        """Mel frames that a turn takes to compute, but for a prompt's that may be known."""
+        new = len(turn.tokens) - turn.state.offset if turn.last else self._hop(turn.state)
+        again = turn.last and (turn.state.hops == 0 or turn.state.upstream_compat)
+        return self.mel_ratio * (len(turn.state.prompt.tokens) + len(turn.tokens) if again else new)
+
+    def stream_bytes(self, prompt: VoicePrompt, tokens: int) -> int:
+        """What a stream of so many tokens keeps at most."""
+        frames = self.mel_ratio * (len(prompt.tokens) + tokens)
+        window = self._window_of(prompt)
+        seen = frames if window is None else min(frames, window.pinned + window.recent)
+        return frames * self.flow.encoder_frame_bytes + seen * self.flow.estimator_frame_bytes
+
+    def whole(self, tokens: Sequence[int], prompt: VoicePrompt, *, speed: float = 1.0, rng: Rng) -> Turn:
+        """The turn that gives an utterance at once. Raises ModelError model_input_invalid for an impossible `speed`,
+        > 0: the mel is resampled in time, which keeps the pitch."""
+        _check_speed(speed)
+        return Turn(StreamState(prompt, rng, speed), tokens, last=True)
 
     @torch.inference_mode()
-    def final(self, state: StreamState, tokens: Sequence[int]) -> Tensor:
-        """The rest of the samples, `[L]` float32 on the CPU. `tokens`: all of the utterance."""
-        if not len(tokens):
-            return torch.zeros(0)
-        mel = self._mel(tokens, state.prompt, streaming=False, finalize=True)
-        return self._vocode(state, mel[:, state.offset * self.mel_ratio :], finalize=True).cpu()
+    def synthesize(self, turns: Sequence[Turn]) -> list[Audio | Exception]:
+        """All turns in one batch. Each gives its audio or what went wrong with it; the others do not notice."""
+        results: list[Audio | Exception] = [Audio(torch.zeros(0), turn.state) for turn in turns]
+        spoken = [index for index, turn in enumerate(turns) if len(turn.tokens)]
+        mels = []
+        for index, mel in zip(spoken, _isolated(self._mels, [turns[index] for index in spoken]), strict=True):
+            if isinstance(mel, Exception):
+                results[index] = mel
+            else:
+                mels.append((index, mel))
+        for (index, _), audio in zip(mels, _isolated(self._vocode, [mel for _, mel in mels]), strict=True):
+            results[index] = audio
+        return results
+
+    # -- flow ------------------------------------------------------------------------------------------------------
 
     def _hop(self, state: StreamState) -> int:
-        """Tokens of the next hop. The first also completes the prompt's last chunk, so that chunks stay aligned."""
-        return state.hop + (-len(state.prompt.tokens) % self.chunk if state.offset == 0 else 0)
+        """Tokens of the next hop. The first also completes the prompt's last chunk, so that hops end with chunks."""
+        schedule = _UPSTREAM_HOPS if state.upstream_compat else _HOPS
+        chunks = schedule[min(state.hops, len(schedule) - 1)]
+        return chunks * self.chunk + (-len(state.prompt.tokens) % self.chunk if state.offset == 0 else 0)
 
-    # -- parts -----------------------------------------------------------------------------------------------------
+    def _mels(self, turns: Sequence[Turn]) -> list[_Mel]:
+        """Of each turn the new frames, speed applied."""
+        prompts = self._read_prompts(turns)
+        placed = [self._piece(turn, prompts) for turn in turns]
+        answers = self.flow.inference([piece for piece, _ in placed])
+        results = []
+        for turn, (piece, start), (mel, prefix) in zip(turns, placed, answers, strict=True):
+            state, done = turn.state, len(turn.tokens) if turn.last else turn.state.offset + self._hop(turn.state)
+            begin = self.mel_ratio * start
+            if piece.prefix is None or state.hops == 0:  # the frames of the prompt are there too
+                begin = len(state.prompt.mel) + self.mel_ratio * state.offset
+            mel, resampler = self._resampled(turn, mel[:, begin - self.mel_ratio * start :])
+            kept = None if turn.last else prefix
+            after = replace(state, hops=state.hops + 1, offset=done, prefix=kept, resampler=resampler)
+            results.append(_Mel(mel, after, state.hops, turn.last))
+        return results
 
-    def _mel(self, tokens: Sequence[int], prompt: VoicePrompt, *, streaming: bool, finalize: bool) -> Tensor:
-        return self.flow.inference(
-            torch.as_tensor(tokens, dtype=torch.int64, device=self.flow.device),
-            prompt.tokens,
-            prompt.mel,
-            prompt.embedding,
-            streaming=streaming,
-            finalize=finalize,
-        )
+    def _piece(self, turn: Turn, prompts: Mapping[bytes, Prefix]) -> tuple[Piece, int]:
+        """What the flow has to compute, and the token where that starts, counted from the prompt's first."""
+        state, prompt = turn.state, turn.state.prompt
+        new = torch.as_tensor(turn.tokens, dtype=torch.int64, device=self.flow.device)
+        every = torch.cat((prompt.tokens, new))
+        start, stop, prefix = len(prompt.tokens) + state.offset, len(every), state.prefix
+        if turn.last and (state.hops == 0 or state.upstream_compat):
+            start, prefix = 0, None
+        elif not turn.last:
+            stop = start + self._hop(state)
+            if state.hops == 0:
+                start, prefix = self._settled(prompt), prompts.get(prompt.key, Prefix())
+        cond = prompt.mel[self.mel_ratio * start : self.mel_ratio * stop]
+        ahead = every[stop : stop + self.lookahead]
+        return Piece(every[start:stop], ahead, cond, prompt.embedding, prefix, self._window_of(prompt)), start
 
-    def _vocode(self, state: StreamState, mel: Tensor, *, finalize: bool) -> Tensor:
-        """The samples that new frames `[mels, M]` add to a stream."""
-        if state.speed is not None:
-            mel = state.speed.feed(mel, final=finalize)
-        return (self._vocode_causal if self.vocoder.causal else self._vocode_seam)(state, mel, finalize)
+    def _read_prompts(self, turns: Sequence[Turn]) -> dict[bytes, Prefix]:
+        """The prefixes of the prompts, as far as their chunks do not depend on what follows, for all first hops."""
+        first = [turn.state.prompt for turn in turns if not turn.last and turn.state.hops == 0]
+        prefixes, unread = {}, {}
+        for prompt in first:
+            held = self.voices.get(prompt.key)
+            if held is not None:
+                prefixes[prompt.key] = held
+            elif self._settled(prompt):
+                unread[prompt.key] = prompt
+        pieces = [self._prompt_piece(prompt) for prompt in unread.values()]
+        if pieces:
+            for key, (_, prefix) in zip(unread, self.flow.inference(pieces), strict=True):
+                self.voices.put(key, prefix)
+                prefixes[key] = prefix
+        return prefixes
 
-    def _vocode_causal(self, state: StreamState, mel: Tensor, finalize: bool) -> Tensor:
-        state.mel.append(mel)
-        wave, _ = self.vocoder.inference(torch.cat(state.mel, dim=1), finalize=finalize)
-        wave = wave[state.emitted :]
-        state.emitted += len(wave)
-        return wave
+    def _prompt_piece(self, prompt: VoicePrompt) -> Piece:
+        stop = self._settled(prompt)
+        tokens, ahead = prompt.tokens[:stop], prompt.tokens[stop : stop + self.lookahead]
+        cond = prompt.mel[: self.mel_ratio * stop]
+        return Piece(tokens, ahead, cond, prompt.embedding, Prefix(), self._window_of(prompt))
 
-    def _vocode_seam(self, state: StreamState, mel: Tensor, finalize: bool) -> Tensor:
+    def _settled(self, prompt: VoicePrompt) -> int:
+        """Tokens of the prompt in chunks whose look-ahead is in the prompt too."""
+        return max(0, len(prompt.tokens) - self.lookahead) // self.chunk * self.chunk
+
+    def _window_of(self, prompt: VoicePrompt) -> Window | None:
+        return None if self._recent is None else Window(self.mel_ratio * self._settled(prompt), self._recent)
+
+    def _resampled(self, turn: Turn, mel: Tensor) -> tuple[Tensor, SpeedResampler | None]:
+        state = turn.state
+        if state.speed == 1.0:
+            return mel, None
+        if turn.last and state.hops == 0:
+            frames = max(1, int(mel.shape[1] / state.speed))
+            return F.interpolate(mel[None], size=frames, mode="linear")[0], None
+        resampler = copy.copy(state.resampler) or SpeedResampler(state.speed)
+        return resampler.feed(mel, final=turn.last), resampler
+
+    # -- vocoder ---------------------------------------------------------------------------------------------------
+
+    def _vocode(self, mels: Sequence[_Mel]) -> list[Audio]:
+        return (self._vocode_causal if self.vocoder.causal else self._vocode_seams)(mels)
+
+    def _vocode_causal(self, mels: Sequence[_Mel]) -> list[Audio]:
+        before = [mel.state.vocoder or self.vocoder.new_state() for mel in mels]
+        pieces = self.vocoder.stream([mel.frames for mel in mels], before, [mel.last for mel in mels])
+        after = [replace(mel.state, vocoder=state) for mel, (_, state) in zip(mels, pieces, strict=True)]
+        return [Audio(wave.cpu(), state) for (wave, _), state in zip(pieces, after, strict=True)]
+
+    def _vocode_seams(self, mels: Sequence[_Mel]) -> list[Audio]:
         """The vocoder of CosyVoice 2 looks both ways: hops overlap, and the overlap is cross-faded."""
-        seam = state.seam
-        if seam is not None:
-            mel = torch.cat((seam.mel, mel), dim=1)
-        generator = self._generator(state.rng, state.calls)
-        state.calls += 1
-        cached = None if seam is None else seam.source
-        wave, source = self.vocoder.inference(mel, generator=generator, cache_source=cached)
-        samples = _SEAM_FRAMES * self.vocoder.upsample
+        seams = [mel.state.seam for mel in mels]
+        frames = [
+            mel.frames if seam is None else torch.cat((seam.mel, mel.frames), dim=1)
+            for mel, seam in zip(mels, seams, strict=True)
+        ]
+        generators = [mel.state.rng(mel.call) for mel in mels]
+        sources = [None if seam is None else seam.source for seam in seams]
+        waves = self.vocoder.inference(frames, generators, sources)
+        return [self._seamed(*item) for item in zip(mels, frames, waves, strict=True)]
+
+    def _seamed(self, mel: _Mel, frames: Tensor, answer: tuple[Tensor, Tensor]) -> Audio:
+        wave, source = answer
+        seam, samples = mel.state.seam, _SEAM_FRAMES * self.vocoder.upsample
         if seam is not None:
             faded = wave[:samples] * self._fade[:samples] + seam.wave * self._fade[samples:]
             wave[:samples] = faded
-        if finalize:
-            return wave
-        state.seam = Seam(mel[:, -_SEAM_FRAMES:], source[-samples:], wave[-samples:])
-        return wave[:-samples]
+        if mel.last:
+            return Audio(wave.cpu(), replace(mel.state, seam=None))
+        kept = Seam(*(end.clone() for end in (frames[:, -_SEAM_FRAMES:], source[-samples:], wave[-samples:])))
+        return Audio(wave[:-samples].cpu(), replace(mel.state, seam=kept))
 
-    def _generator(self, rng: Rng, call: int) -> torch.Generator | None:
-        """The causal vocoder's noise is fixed: it draws nothing."""
-        return None if self.vocoder.causal else rng(call)
+
+@dataclass(frozen=True, eq=False)
+class _Mel:
+    frames: Tensor  # [mels, M]
+    state: StreamState  # after the turn, but for the vocoder's part
+    call: int  # of the vocoder, for this utterance
+    last: bool
+
+
+def _isolated(
+    function: Callable[[Sequence[Item]], Sequence[Result]], items: Sequence[Item]
+) -> list[Result | Exception]:
+    """`function` of all items at once; if that fails, of each by itself, with failures as values."""
+    if not items:
+        return []
+    try:
+        return list(function(items))
+    except Exception as error:
+        if len(items) == 1:
+            return [error]
+    return [result for item in items for result in _isolated(function, [item])]
 
 
 def _check_speed(speed: float, limit: float = float("inf")) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from prometheus_client import Gauge
+from prometheus_client import Gauge, Histogram
 
 _MODE: Final = "mostrecent"
 REQUESTS = Gauge("cosyserve_engine_requests", "Requests inside the engine.", multiprocess_mode=_MODE)
@@ -15,6 +15,9 @@ HEADROOM = Gauge(
     "cosyserve_realtime_headroom",
     "Audio seconds made per second of work, over the requests inside: below 1 listeners run dry.",
     multiprocess_mode=_MODE,
+)
+SYNTHESIS_BATCH = Histogram(
+    "cosyserve_synthesis_batch", "Utterances whose audio was made together.", buckets=(1, 2, 4, 8, 16, 32)
 )
 
 MEMORY_SECONDS = 10.0  # of work, after which a rate counts for 1/e

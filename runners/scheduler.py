@@ -1,7 +1,7 @@
 """The engine's loop: one asyncio task decides every step, one thread computes.
 
-Requests join and leave between steps. A step is a prefill, one batched decode step over all live utterances, or the
-audio of one hop. `_next_step` is the whole policy, `_apply` and `_drop` are where requests change state.
+Requests join and leave between steps. A step is a prefill, one decode step of all live utterances, or the next audio of
+some; `runners.policy` decides which.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 
 import torch
@@ -20,17 +19,18 @@ import torch
 from models.cosyvoice import CosyVoice
 from models.errors import ModelError
 from models.sampling import SilentFilter, ids_below_min_length, mask_ids, ras_sample
-from models.token2wav import StreamState
+from models.speech_lm import SpeechLM
+from models.token2wav import Audio, StreamState, Turn
 from runners import gauges
 from runners.frames import FrameKind
+from runners.memory import MemoryBudget
 from runners.modes import Plan, SegmentPlan, resolve, silent_voice
+from runners.pace import Pace
+from runners.policy import Policy, start_order
 from runners.request import RequestError, SpeechRequest
 from runners.sequence import Job, Sampler, Utterance
 
 logger = logging.getLogger("cosyserve.engine")
-
-# Classes of audio that could be computed now, most urgent first.
-_FIRST, _PRESSING, _AHEAD, _BUFFERED = range(4)
 
 WARM_UP_TEXT = "one two three"
 WARM_UP_TOKENS = 60  # enough for a first hop, a later one is the same code
@@ -44,8 +44,8 @@ class EngineSettings:
     """Limits of one engine.
 
     `max_live`: utterances decoded together. `max_requests`: requests in the engine, the rest is refused with 429.
-    `max_unread_seconds`: audio a slow reader may leave unread before its request pauses. `low_water_seconds`: a
-    listener with less audio ahead comes before new work. `patience`: decode steps that any other audio waits at most.
+    `max_unread_seconds`: audio a slow reader may leave unread before its request pauses. `low_water_seconds`,
+    `patience`, `batch_seconds`: see Policy. `memory_bytes`: for all that utterances keep; None: unlimited.
     `upstream_compat`: keep upstream's length rules of CosyVoice 3 (stop tokens never masked, prefix counted).
     """
 
@@ -54,6 +54,8 @@ class EngineSettings:
     max_unread_seconds: float = 30.0
     patience: int = 50
     low_water_seconds: float = 0.5
+    batch_seconds: float = 0.3
+    memory_bytes: int | None = None
     upstream_compat: bool = False
 
 
@@ -82,6 +84,9 @@ class Scheduler:
         self._freed: list[int] = []  # slots that the cache still holds
         self._cache = model.lm.new_cache(self.settings.max_live)
         self._audio_rate = gauges.AudioRate()
+        self._pace = Pace()
+        self._policy = Policy(self.settings.low_water_seconds, self.settings.patience, self.settings.batch_seconds)
+        self._memory = MemoryBudget(self.settings.memory_bytes)
         self._reported = (-1, -1, -1)
         self._device = ThreadPoolExecutor(1, thread_name_prefix="device")
         self._wake = asyncio.Event()
@@ -151,6 +156,7 @@ class Scheduler:
                 utterance.decoded = True
             if request.stream:
                 utterance.stream = self._new_stream(utterance)
+            utterance.needs = self._needs(utterance)
         self.jobs.append(job)
         self._wake.set()
         return job
@@ -199,29 +205,23 @@ class Scheduler:
             self._audio_rate.worked(time.monotonic() - began)
 
     def _next_step(self) -> Step | None:
-        """The policy, in order: audio that somebody waits for; new utterances; decoding; audio that can wait."""
         ready = [utterance for job in self.jobs if (utterance := self._audio_ready(job)) is not None]
-        audio = min(ready, key=self._urgency) if ready else None
-        if audio is not None and self._urgency(audio)[0] <= _PRESSING:
-            return self._synthesis(audio)
+        turns = [self._turn_of(utterance) for utterance in ready]
+        sizes = [self.model.token2wav.frames(turn) for turn in turns]
+        rated = [
+            (self._policy.urgency(utterance, size, self.steps, self._pace), size)
+            for utterance, size in zip(ready, sizes, strict=True)
+        ]
+        chosen = self._policy.batch(rated, self._pace) if rated else []
+        batch = [(ready[index], turns[index]) for index in chosen]
+        if batch and rated[chosen[0]][0].presses:
+            return self._synthesis(batch)
         starting = self._next_to_prefill()
         if starting is not None:
             return self._prefill(starting)
         if self.live:
             return self._decode()
-        return self._synthesis(audio) if audio is not None else None
-
-    def _urgency(self, utterance: Utterance) -> tuple[int, float]:
-        """First hops by age, then who runs dry or waited long, then streams by audio ahead, then buffered by age."""
-        job, settings = utterance.job, self.settings
-        if job.request.stream and job.samples_sent == 0:
-            return (_FIRST, job.submitted_at)
-        slack = 1 - (self.steps - (utterance.ready_since or 0)) / settings.patience
-        if job.request.stream:
-            slack = min(slack, job.seconds_ahead - settings.low_water_seconds)
-        if slack <= 0:
-            return (_PRESSING, slack)
-        return (_AHEAD, job.seconds_ahead) if job.request.stream else (_BUFFERED, job.submitted_at)
+        return self._synthesis(batch) if batch else None
 
     def _audio_ready(self, job: Job) -> Utterance | None:
         """The utterance of this job that has enough tokens for its next audio, if the reader keeps up."""
@@ -231,12 +231,13 @@ class Scheduler:
         ready = utterance.decoded
         if utterance.stream is not None and not ready:
             ready = len(utterance.tokens) >= self.model.token2wav.next_hop(utterance.stream)
-        if ready and utterance.ready_since is None:
+        if not ready or not self._has_room(utterance):
+            return None
+        if utterance.ready_since is None:
             utterance.ready_since = self.steps
-        return utterance if ready else None
+        return utterance
 
     def _next_to_prefill(self) -> Utterance | None:
-        """First utterances by age, then the next of those who run dry soonest: a long text keeps nobody waiting."""
         if len(self.live) >= self.settings.max_live:
             return None
         waiting = [
@@ -246,14 +247,14 @@ class Scheduler:
             for utterance in [job.utterances[job.decoding]]
             if utterance.slot is None and not utterance.decoded
         ]
-        return min(waiting, key=self._turn) if waiting else None
+        first = min(waiting, key=start_order, default=None)
+        return first if first is not None and self._has_room(first) else None
 
-    @staticmethod
-    def _turn(utterance: Utterance) -> tuple[int, float]:
-        job = utterance.job
-        if utterance.index == 0:
-            return (0, job.submitted_at)
-        return (1, job.seconds_ahead if job.request.stream else 0.0)
+    def _has_room(self, utterance: Utterance) -> bool:
+        """Whether it may begin; then the memory it may come to is its own until it has spoken."""
+        if utterance.reserved is None and self._memory.reserve(utterance.needs):
+            utterance.reserved = utterance.needs
+        return utterance.reserved is not None
 
     def _paused(self, job: Job) -> bool:
         return job.seconds_unread > self.settings.max_unread_seconds
@@ -299,41 +300,54 @@ class Scheduler:
         newest = max(utterances, key=lambda utterance: utterance.job.submitted_at)
         return Step(compute, apply, newest.job)  # type: ignore[arg-type]
 
-    def _synthesis(self, utterance: Utterance) -> Step:
-        job, token2wav = utterance.job, self.model.token2wav
-        tokens = list(utterance.tokens)
-        last = True
-        if not tokens:
-            compute: Callable = partial(torch.zeros, 0)
-        elif utterance.stream is None:
-            compute = partial(
-                token2wav.whole,
-                tokens,
-                job.prompt,
-                speed=job.request.speed,
-                rng=utterance.vocoder_generator,
-            )
-        else:
-            state = utterance.stream
-            last = utterance.decoded and len(tokens) < token2wav.next_hop(state)
-            compute = partial(token2wav.final if last else token2wav.hop, state, tokens)
+    def _synthesis(self, batch: list[tuple[Utterance, Turn]]) -> Step:
+        token2wav = self.model.token2wav
+        turns = [turn for _, turn in batch]
+        frames = sum(token2wav.frames(turn) for turn in turns)
 
-        def apply(samples: torch.Tensor) -> None:
-            if not torch.isfinite(samples).all():
-                raise RequestError("nonfinite_audio", "The model produced audio that is not finite.", 500)
-            utterance.ready_since = None
-            job.send_audio(samples)
-            self._audio_rate.made(samples.numel() / job.sample_rate)
-            # Shared by all who are inside, speaking or waiting to: if each of them had a listener now, would it do?
-            gauges.HEADROOM.set(self._audio_rate.per_second / max(1, len(self.jobs)))
-            if last:
-                utterance.stream = None  # its cached frames are not needed any more
-                job.speaking += 1
-                if job.speaking == len(job.utterances):
-                    job.end()
-                    self._drop(job)
+        def compute() -> tuple[list[Audio | Exception], float]:
+            began = time.monotonic()
+            audio = token2wav.synthesize(turns)
+            return audio, time.monotonic() - began
 
-        return Step(compute, apply, job)  # type: ignore[arg-type]
+        def apply(result: tuple[list[Audio | Exception], float]) -> None:
+            audio, seconds = result
+            self._pace.took(frames, seconds)
+            gauges.SYNTHESIS_BATCH.observe(len(turns))
+            for (utterance, turn), one in zip(batch, audio, strict=True):
+                if isinstance(one, Exception):
+                    self._fail(utterance.job, one)
+                elif not utterance.job.finished:
+                    self._spoken(utterance, turn, one)
+
+        return Step(compute, apply, batch[0][0].job)  # type: ignore[arg-type]
+
+    def _turn_of(self, utterance: Utterance) -> Turn:
+        token2wav, job, tokens = self.model.token2wav, utterance.job, list(utterance.tokens)
+        if utterance.stream is None:
+            return token2wav.whole(tokens, job.prompt, speed=job.request.speed, rng=utterance.vocoder_generator)
+        last = utterance.decoded and len(tokens) < token2wav.next_hop(utterance.stream)
+        return Turn(utterance.stream, tokens, last)
+
+    def _spoken(self, utterance: Utterance, turn: Turn, audio: Audio) -> None:
+        job = utterance.job
+        if not torch.isfinite(audio.samples).all():
+            self._fail(job, RequestError("nonfinite_audio", "The model produced audio that is not finite.", 500))
+            return
+        utterance.ready_since = None
+        job.send_audio(audio.samples)
+        self._audio_rate.made(audio.samples.numel() / job.sample_rate)
+        # Shared by all who are inside, speaking or waiting to: if each of them had a listener now, would it do?
+        gauges.HEADROOM.set(self._audio_rate.per_second / max(1, len(self.jobs)))
+        if not turn.last:
+            utterance.stream = audio.state
+            return
+        utterance.stream = None  # what it kept is not needed any more
+        self._release(utterance)
+        job.speaking += 1
+        if job.speaking == len(job.utterances):
+            job.end()
+            self._drop(job)
 
     # -- state changes ---------------------------------------------------------------------------------------------
 
@@ -371,9 +385,15 @@ class Scheduler:
             last.slot = slot
         utterance.slot = None
 
+    def _release(self, utterance: Utterance) -> None:
+        self._memory.release(utterance.reserved or 0)
+        utterance.reserved = None
+
     def _drop(self, job: Job) -> None:
         for utterance in job.utterances:
             self._leave(utterance)
+            self._release(utterance)
+            utterance.stream = None
         if job in self.jobs:
             self.jobs.remove(job)
 
@@ -386,9 +406,27 @@ class Scheduler:
     def _new_stream(self, utterance: Utterance) -> StreamState:
         job = utterance.job
         try:
-            return self.model.token2wav.new_stream(job.prompt, speed=job.request.speed, rng=utterance.vocoder_generator)
+            return self.model.token2wav.new_stream(
+                job.prompt,
+                speed=job.request.speed,
+                rng=utterance.vocoder_generator,
+                upstream_compat=self.settings.upstream_compat,
+            )
         except ModelError as error:  # a speed that this model's hops are too short for
             raise RequestError("invalid_value", f"This model cannot stream so: {error.message}.") from error
+
+    def _needs(self, utterance: Utterance) -> int:
+        """Bytes that it may come to: keys and values of the language model and, of a stream, what the flow keeps."""
+        prompt, longest = utterance.job.prompt, max(utterance.max_tokens, len(utterance.tokens))
+        positions = len(utterance.text_ids) + len(utterance.job.lm_prompt_tokens) + longest
+        flow = 0 if utterance.stream is None else self.model.token2wav.stream_bytes(prompt, longest)
+        return flow + (0 if utterance.decoded else positions * _position_bytes(self.model.lm))
+
+
+def _position_bytes(lm: SpeechLM) -> int:
+    """Of one position of a sequence in the key-value cache."""
+    config = lm.backbone.config
+    return 2 * config.layers * config.kv_heads * config.head_dim * lm.speech_embedding.weight.element_size()
 
 
 def _attempt(function: Callable[..., Result], *arguments) -> Result | Exception:

@@ -49,6 +49,8 @@ class Utterance:
     truncated: bool = False  # the token limit ended it, not the model
     stream: StreamState | None = None
     ready_since: int | None = None  # decode step at which its next audio became computable
+    needs: int = 0  # bytes it may come to
+    reserved: int | None = None  # of the engine's memory, from its begin to its end
 
     def accept(self, token: int) -> None:
         """Take one sampled speech token (not a stop token)."""

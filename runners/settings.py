@@ -4,6 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+from models.config import ModelConfig, load_config
+from runners.model_folder import model_folder
+
+if TYPE_CHECKING:
+    import torch
+
+    from models.cosyvoice import CosyVoice
+    from runners.scheduler import EngineSettings
+
+_VOICE_BYTES = 1 << 30  # where the system does not tell how much memory there is
 
 
 def available_cores() -> int:
@@ -22,15 +34,54 @@ def available_cores() -> int:
     return max(1, _integer("COSYSERVE_THREADS", cores))
 
 
-def engine_settings():
-    """EngineSettings with COSYSERVE_MAX_LIVE and COSYSERVE_MAX_REQUESTS applied."""
+def load_model() -> CosyVoice:
+    """The model of MODEL_DIR as COSYSERVE_DTYPE and COSYSERVE_WINDOW ask for it. Raises ModelError."""
+    import torch
+
+    from models.cosyvoice import CosyVoice
+
+    torch.set_num_threads(available_cores())
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    config = load_config(model_folder())
+    window = os.environ.get("COSYSERVE_WINDOW") or "20"
+    return CosyVoice.load(
+        config,
+        device=device,
+        dtype=_dtype(config, device),
+        window_seconds=None if window == "none" else _integer("COSYSERVE_WINDOW", 20),
+    )
+
+
+def engine_settings(model: CosyVoice) -> EngineSettings:
+    """COSYSERVE_MAX_LIVE, COSYSERVE_MAX_REQUESTS and COSYSERVE_MEMORY_MB applied; a quarter of the memory is given to
+    the model for the prompts of known voices."""
+    from runners.memory import budget_bytes
     from runners.scheduler import EngineSettings
 
     default = EngineSettings()
+    device = model.token2wav.flow.device
+    # On a CPU float32 weights are mapped from their files: read when they are used, not when they are loaded.
+    mapped = model.weights_bytes if device.type == "cpu" else 0
+    memory = budget_bytes(device, mapped)
+    if os.environ.get("COSYSERVE_MEMORY_MB"):
+        memory = _integer("COSYSERVE_MEMORY_MB", 1) * 1_000_000
+    voices = _VOICE_BYTES if memory is None else memory // 4
+    model.token2wav.voices.max_bytes = voices
     return EngineSettings(
         max_live=_integer("COSYSERVE_MAX_LIVE", default.max_live),
         max_requests=_integer("COSYSERVE_MAX_REQUESTS", default.max_requests),
+        memory_bytes=None if memory is None else memory - voices,
     )
+
+
+def _dtype(config: ModelConfig, device: torch.device) -> torch.dtype:
+    """COSYSERVE_DTYPE: float32, bfloat16, or (auto) what is best for this model on this device."""
+    import torch
+
+    name = os.environ.get("COSYSERVE_DTYPE") or "float32"
+    if name not in ("float32", "bfloat16"):
+        raise SystemExit(f"cosyserve: error: COSYSERVE_DTYPE={name!r} is not auto, float32 or bfloat16")
+    return getattr(torch, name)
 
 
 def _integer(name: str, default: int) -> int:

@@ -14,11 +14,9 @@ from typing import Any
 import bentoml
 from starlette.types import Receive, Scope, Send
 
-from models.config import load_config
 from models.errors import ModelError
 from runners.fatal import die
 from runners.frames import Frame, FrameKind
-from runners.model_folder import model_folder
 from runners.request import ModelInfo, RequestError, SpeechRequest
 
 logger = logging.getLogger("cosyserve.engine")
@@ -116,7 +114,7 @@ class SpeechEngine:
         from runners.scheduler import Scheduler
         from runners.settings import engine_settings
 
-        scheduler = Scheduler(model, engine_settings())
+        scheduler = Scheduler(model, engine_settings(model))
         self._scheduler = scheduler
         scheduler.start(on_death=lambda: die("the engine's loop stopped, see the traceback above"))
         await scheduler.warm_up()
@@ -165,11 +163,6 @@ def _load_model() -> Any:
     # Threads that spin while they wait take the core from the one they wait for: a decode step of 1 ms took 50 ms on a
     # busy machine. OpenMP reads this once, when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    import torch
+    from runners.settings import load_model
 
-    from models.cosyvoice import CosyVoice
-    from runners.settings import available_cores
-
-    torch.set_num_threads(available_cores())
-    device = "cuda" if torch.cuda.is_available() else "cpu"
-    return CosyVoice.load(load_config(model_folder()), device=device)
+    return load_model()

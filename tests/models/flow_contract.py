@@ -10,7 +10,8 @@ import torch
 
 from models.cfm import MAX_FRAMES, fixed_noise
 from models.errors import ModelError
-from models.flow_layers import attention_mask
+from models.flow import Piece
+from models.packing import Memory, Packing, Span
 from tests.golden import golden
 from tests.models.flow_stages import CASES, array, close, frames, prompt, run, target, tiny_flow
 
@@ -21,9 +22,9 @@ class FlowContract:
     version: int
 
     def test_the_noise_is_the_fixed_noise_of_seed_0(self) -> None:
-        expected = frames(self.version, "flow.rand_noise_first600")
-        assert torch.equal(tiny_flow(self.version).decoder.noise(600, expected), expected)
-        whole = fixed_noise(80).transpose(1, 2).contiguous().numpy().tobytes()
+        expected = frames(self.version, "flow.rand_noise_first600")[0]
+        assert torch.equal(tiny_flow(self.version).decoder.noise(0, 600, expected), expected)
+        whole = fixed_noise(80).T.contiguous().numpy().tobytes()
         assert hashlib.sha256(whole).hexdigest() == golden(self.version).meta["rand_noise"]["sha256_float32_le"]
 
     @pytest.mark.parametrize("kind", ["full", "stream"])
@@ -31,13 +32,14 @@ class FlowContract:
         flow, version = tiny_flow(self.version), self.version
         estimator: Any = flow.decoder.estimator
         x = frames(version, "est.x")
+        span = Span(x.shape[1], Memory() if kind == "stream" else None)
+        spk = array(version, "est.spks")[:, None].expand(-1, x.shape[1], -1)
         with torch.inference_mode():
-            fixed = estimator.condition(
-                frames(version, "est.mu"), array(version, "est.spks"), frames(version, "est.cond")
-            )
+            given = frames(version, "est.mu"), spk, frames(version, "est.cond")
+            fixed = estimator.condition(*given, Packing([span], flow.chunk))
             time = estimator.time_conditioning(array(version, "est.t"))
-            mask = attention_mask(x.shape[1], flow.chunk if kind == "stream" else None, like=x)
-            assert close(estimator(x, fixed, time, mask), frames(version, f"est.out_{kind}"))
+            output = estimator(x, fixed, time, Packing([span], flow.chunk))
+        assert close(output, frames(version, f"est.out_{kind}"))
 
     def test_the_speaker_projection(self) -> None:
         _, _, embedding = prompt(self.version)
@@ -64,50 +66,14 @@ class FlowContract:
 
     def test_the_mel_without_a_prompt(self) -> None:
         _, _, embedding = prompt(self.version)
-        mel = tiny_flow(self.version).inference(
-            target(self.version),
-            torch.zeros(0, dtype=torch.int64),
-            torch.zeros(0, 80),
-            embedding,
-            streaming=False,
-            finalize=True,
+        nothing = torch.zeros(0, dtype=torch.int64)
+        ((mel, _),) = tiny_flow(self.version).inference(
+            [Piece(target(self.version).long(), nothing, torch.zeros(0, 80), embedding)]
         )
         assert close(mel, array(self.version, "flow.noprompt.mel")[0])
-
-    @pytest.mark.parametrize(("streaming", "finalize"), CASES.values())
-    def test_a_padded_batch_gives_what_each_item_gives_alone(self, streaming: bool, finalize: bool) -> None:
-        flow, version = tiny_flow(self.version), self.version
-        tokens, mel, embedding = prompt(version)
-        items = [torch.cat((tokens, target(version))).long(), target(version)[:41].long()]
-        lengths = torch.tensor([len(item) for item in items])
-        ahead = 0 if finalize else flow.lookahead
-        with torch.inference_mode():
-            padded = torch.nn.utils.rnn.pad_sequence(items, batch_first=True, padding_value=77)
-            mu = flow.encode(padded, streaming=streaming, finalize=finalize, lengths=lengths)
-            valid = (lengths - ahead) * flow.mel_ratio
-            spk = flow.speaker(torch.stack((embedding, embedding.flip(0))))
-            cond = torch.zeros_like(mu)
-            cond[0, : len(mel)] = mel
-            chunk = flow.chunk if streaming else None
-            both = flow.decoder.solve(mu, spk, cond, attention_mask(mu.shape[1], chunk, valid, like=mu))
-            for row, item in enumerate(items):
-                count = int(valid[row])
-                alone = flow.encode(item[None], streaming=streaming, finalize=finalize)
-                assert close(mu[row : row + 1, :count], alone)
-                mask = attention_mask(count, chunk, like=mu)
-                single = flow.decoder.solve(alone, spk[row : row + 1], cond[row : row + 1, :count], mask)
-                assert close(both[row : row + 1, :count], single, 2e-5)
-
-    def test_frames_of_complete_chunks_do_not_depend_on_what_follows(self) -> None:
-        flow, version = tiny_flow(self.version), self.version
-        tokens, mel, embedding = prompt(version)
-        tokens, mel = tokens[:50], mel[:100]
-        short = flow.inference(target(version)[:28], tokens, mel, embedding, streaming=True, finalize=False)
-        long = flow.inference(target(version), tokens, mel, embedding, streaming=True, finalize=False)
-        assert close(short[:, :50], long[:, :50], 2e-5)
 
     def test_more_frames_than_there_is_noise_for_are_refused(self) -> None:
         flow = tiny_flow(self.version)
         with pytest.raises(ModelError) as caught:
-            flow.decoder.noise(MAX_FRAMES + 1, torch.zeros(1))
+            flow.decoder.noise(MAX_FRAMES, MAX_FRAMES + 1, torch.zeros(1))
         assert caught.value.code == "model_input_invalid"

@@ -12,6 +12,7 @@ from models.config import load_config
 from models.cosyvoice import CosyVoice
 from models.errors import ModelError
 from models.flow import Flow
+from models.token2wav import Audio, Turn
 from tests.golden import golden
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -56,15 +57,20 @@ def test_the_embedded_voice_speaks(embedded: CosyVoice) -> None:
     token2wav, (voice,) = embedded.token2wav, embedded.presets.values()
     prompt = token2wav.prompt(voice)
     tokens = [82 * phone for phone in (0, 10, 35, 12, 40, 20, 44, 9, 0) for _ in range(4)]
-    whole = token2wav.whole(tokens, prompt, rng=rng)
-    assert len(whole) == 960 * len(tokens)
-    assert whole.isfinite().all()
-    assert whole.abs().max() > 0.01
+    (whole,) = token2wav.synthesize([token2wav.whole(tokens, prompt, rng=rng)])
+    assert isinstance(whole, Audio)
+    assert len(whole.samples) == 960 * len(tokens)
+    assert whole.samples.isfinite().all()
+    assert whole.samples.abs().max() > 0.01
     state = token2wav.new_stream(prompt, rng=rng)
     assert token2wav.next_hop(state) == 28
-    pieces = [token2wav.hop(state, tokens), token2wav.final(state, tokens)]
-    assert sum(map(len, pieces)) == len(whole)
-    assert all(piece.isfinite().all() for piece in pieces)
+    (first,) = token2wav.synthesize([Turn(state, tokens, last=False)])
+    assert isinstance(first, Audio)
+    (rest,) = token2wav.synthesize([Turn(first.state, tokens, last=True)])
+    assert isinstance(rest, Audio)
+    assert len(first.samples) + len(rest.samples) == len(whole.samples)
+    assert first.samples.isfinite().all()
+    assert rest.samples.isfinite().all()
 
 
 FLOW_KEYS = {2: "encoder.up_encoders.2.self_attn.pos_bias_v", 3: "decoder.estimator.rotary_embed.inv_freq"}

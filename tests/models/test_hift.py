@@ -19,6 +19,7 @@ from models.errors import ModelError
 from models.hift import Vocoder
 from models.hift_layers import Conv, ShortTimeFourier
 from models.hift_source import FixedNoise, serial_normal
+from models.hift_stream import Carry
 from tests.golden import golden
 from tests.models.flow_stages import array, close
 
@@ -45,26 +46,27 @@ def mel(version: int) -> Tensor:
 
 def test_v2_pitch() -> None:
     with torch.inference_mode():
-        assert close(tiny_vocoder(2).pitch(mel(2)[None]), array(2, "hift.f0")[0], PITCH_ROUNDING)
+        assert close(tiny_vocoder(2).pitch(mel(2)[None]), array(2, "hift.f0"), PITCH_ROUNDING)
 
 
 def test_v2_source_from_the_pitch() -> None:
+    f0, source = array(2, "hift.f0"), tiny_vocoder(2).m_source
     with torch.inference_mode():
-        source = tiny_vocoder(2).m_source(array(2, "hift.f0")[0], generator(SEED["hift"]))
-    assert close(source, array(2, "hift.source")[0, 0])
+        ours = source(f0, source.noise(f0.shape[1], generator(SEED["hift"]))[None])
+    assert close(ours, array(2, "hift.source")[0])
 
 
 @pytest.mark.parametrize(("case", "start"), [("hift", 0), ("hift.cached", 20)])
 def test_v2_waveform_from_the_source(case: str, start: int) -> None:
     with torch.inference_mode():
-        wave = tiny_vocoder(2).decode(mel(2)[None, :, start:], array(2, f"{case}.source")[0, 0])
-    assert close(wave, array(2, f"{case}.wav")[0])
+        wave = tiny_vocoder(2).decode(mel(2)[None, :, start:], array(2, f"{case}.source")[0])
+    assert close(wave, array(2, f"{case}.wav"))
 
 
 @pytest.mark.parametrize(("case", "start"), [("hift", 0), ("hift.cached", 20)])
 def test_v2_waveform_from_the_mel(case: str, start: int) -> None:
     cached = array(2, "hift.source")[0, 0, 9600:13440] if start else None
-    wave, source = tiny_vocoder(2).inference(mel(2)[:, start:], generator=generator(SEED[case]), cache_source=cached)
+    [(wave, source)] = tiny_vocoder(2).inference([mel(2)[:, start:]], [generator(SEED[case])], [cached])
     if cached is not None:
         assert torch.equal(source[: len(cached)], cached)
     assert close(source, array(2, f"{case}.source")[0, 0], 5 * CHAIN_ROUNDING)
@@ -78,22 +80,47 @@ def test_v2_noise_is_what_torch_draws() -> None:
     assert close(serial_normal(expected.numel(), draws).view(expected.shape), expected)
 
 
-@pytest.mark.parametrize(("case", "finalize"), [("hift", True), ("hift.nofinal", False)])
-def test_v3_pitch_source_and_waveform(case: str, finalize: bool) -> None:
-    vocoder = tiny_vocoder(3)
+@pytest.mark.parametrize(("case", "final"), [("hift", True), ("hift.nofinal", False)])
+def test_v3_pitch_source_and_waveform(case: str, final: bool) -> None:
+    vocoder, carry = tiny_vocoder(3), Carry(final=final)
     with torch.inference_mode():
-        assert close(vocoder.pitch(mel(3)[None], finalize=finalize), array(3, f"{case}.f0")[0], 1e-9)
-    wave, source = vocoder.inference(mel(3), finalize=finalize)
-    assert close(source, array(3, f"{case}.source")[0, 0])
+        f0 = vocoder.pitch(mel(3)[None], carry)
+        assert close(f0, array(3, f"{case}.f0"), 1e-9)
+        source = vocoder.m_source(f0.float(), vocoder.m_source.noise(f0.shape[1])[None], carry)
+    assert close(source, array(3, f"{case}.source")[0])
+    [(wave, _)] = vocoder.stream([mel(3)], [vocoder.new_state()], [final])
     assert close(wave, array(3, f"{case}.wav")[0])
 
 
-def test_v3_is_causal_but_for_its_delay() -> None:
-    vocoder = tiny_vocoder(3)
-    whole, _ = vocoder.inference(mel(3))
-    start, _ = vocoder.inference(mel(3)[:, :50], finalize=False)
-    assert len(start) == (50 - vocoder.delay) * vocoder.upsample
-    assert close(start, whole[: len(start)], 1e-6)
+def test_v3_waveform_and_source_from_the_mel() -> None:
+    [(wave, source)] = tiny_vocoder(3).inference([mel(3)])
+    assert close(source, array(3, "hift.source")[0, 0])
+    assert close(wave, array(3, "hift.wav")[0])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_batch_of_mixed_lengths_is_each_mel_alone(version: int) -> None:
+    vocoder = tiny_vocoder(version)
+    mels = [mel(version)[:, start:stop] for start, stop in ((0, 40), (3, 30), (20, 60), (10, 50), (4, 31), (7, 8))]
+    cached = [None, torch.full((960,), 0.1), torch.full((480,), -0.1), None, None, None]
+    together = vocoder.inference(mels, [generator(seed) for seed in range(6)], cached)
+    for seed, (wave, source) in enumerate(together):
+        [(alone, its_source)] = vocoder.inference([mels[seed]], [generator(seed)], [cached[seed]])
+        assert close(source, its_source, 1e-7)
+        assert close(wave, alone)
+        assert len(wave) == mels[seed].shape[1] * vocoder.upsample
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_the_pitch_of_a_batch_is_that_of_each_mel(version: int) -> None:
+    """The phase adds the pitch up over an utterance: rounding that depends on the batch would be heard."""
+    vocoder = tiny_vocoder(version)
+    mels = torch.stack([mel(version)[:, start : start + 40] for start in (0, 7, 20)])
+    carry = Carry(final=True) if vocoder.causal else None
+    with torch.inference_mode():
+        together = vocoder.pitch(mels, carry).float()
+        alone = torch.cat([vocoder.pitch(item[None], carry).float() for item in mels])
+    assert torch.equal(together, alone)
 
 
 def test_v3_noise_starts_like_the_golden_noise_however_it_is_drawn() -> None:
@@ -131,9 +158,11 @@ def test_v3_noise_is_kept_as_it_grows_and_bounded() -> None:
     weight = source.l_linear.weight
     with torch.inference_mode():
         short = fixed.merged(1_000, weight).clone()
-        assert torch.equal(fixed.merged(700_000, weight)[:1_000], short)
+        long = fixed.merged(700_000, weight).clone()
+        assert torch.equal(long[:1_000], short)
+        assert torch.equal(fixed.merged(3_000, weight, start=500_000), long[500_000:503_000])
         with pytest.raises(ModelError) as caught:
-            fixed.merged(fixed.max_samples + 1, weight)
+            fixed.merged(1_000, weight, start=fixed.max_samples - 999)
     assert caught.value.code == "model_input_invalid"
 
 
@@ -151,8 +180,8 @@ def test_every_spelling_of_a_checkpoint_is_the_same_vocoder(version: int, tmp_pa
     }
     assert set(legacy) != set(state)
     torch.save({**legacy, "epoch": 1, "step": 2}, tmp_path / "hift.pt")
-    ours, _ = Vocoder.load(load_config(tmp_path)).inference(mel(version), generator=generator(1))
-    expected, _ = tiny_vocoder(version).inference(mel(version), generator=generator(1))
+    [(ours, _)] = Vocoder.load(load_config(tmp_path)).inference([mel(version)], [generator(1)])
+    [(expected, _)] = tiny_vocoder(version).inference([mel(version)], [generator(1)])
     assert torch.equal(ours, expected)
 
 
@@ -184,22 +213,25 @@ def test_a_wrong_key_is_named(version: int, key: str, value: Tensor | None, code
 
 
 def test_the_short_time_fourier_pair_is_torchs() -> None:
-    x = torch.randn(480 * 3)
+    x = torch.randn(2, 480 * 3)
     window = torch.hann_window(16)
     spectrum = torch.stft(x, 16, 4, window=window, return_complex=True)
     ours = ShortTimeFourier(16, 4)
-    assert close(ours.forward(x), torch.cat((spectrum.real, spectrum.imag)), 1e-5)
-    magnitude, phase = torch.rand(9, 361), 3 * torch.randn(9, 361)
+    assert close(ours.forward(x), torch.cat((spectrum.real, spectrum.imag), dim=1), 1e-5)
+    magnitude, phase = torch.rand(2, 9, 361), 3 * torch.randn(2, 9, 361)
     expected = torch.istft(torch.polar(magnitude, phase), 16, 4, window=window)
     assert close(ours.inverse(magnitude, phase), expected, 1e-5)
 
 
-def test_a_convolution_of_any_width_is_torchs() -> None:
-    for width in (16, 24):  # in blocks of the CPU's width, and by taps
-        conv = Conv(8, width, 7, (18, 0), dilation=3)
-        for parameter in conv.parameters():
-            torch.nn.init.normal_(parameter)
-        x = torch.randn(1, 8, 100)
-        expected = torch.nn.functional.conv1d(torch.nn.functional.pad(x, (18, 0)), conv.weight, conv.bias, dilation=3)
-        with torch.inference_mode():
-            assert close(conv(x), expected, 1e-4)
+@pytest.mark.parametrize(("left", "right"), [(18, 0), (0, 18), (9, 9), (0, 0)])
+@pytest.mark.parametrize("width", [16, 24])  # in blocks of the CPU's width, and by taps
+@pytest.mark.parametrize("length", [100, 20])
+def test_a_convolution_of_any_width_is_torchs(width: int, left: int, right: int, length: int) -> None:
+    conv = Conv(8, width, 7, (left, right), dilation=3)
+    for parameter in conv.parameters():
+        torch.nn.init.normal_(parameter)
+    x = torch.randn(2, 8, length)
+    padded = torch.nn.functional.pad(x, (left, right))
+    expected = torch.nn.functional.conv1d(padded, conv.weight, conv.bias, dilation=3)
+    with torch.inference_mode():
+        assert close(conv(x), expected, 1e-4)

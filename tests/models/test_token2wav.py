@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import random
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +16,8 @@ from models.errors import ModelError
 from models.flow import Flow
 from models.hift import Vocoder
 from models.speed import SpeedResampler
-from models.token2wav import StreamState, Token2Wav, VoicePrompt
+from models.token2wav import Audio, Token2Wav, Turn, VoicePrompt
+from models.voice_prefixes import VoicePrefixes
 from tests.golden import golden
 
 CASES = [
@@ -33,6 +36,11 @@ CASES = [
 # the same. Mel and vocoder by themselves are compared within 1e-5.
 WAVE_TOLERANCE = 1e-3
 MEAN_TOLERANCE = 5e-5
+
+
+def batch_tolerance(version: int) -> float:
+    """Matrix products of another size round differently. The causal vocoder turns 1e-6 of a mel into the above."""
+    return 1e-4 if version == 2 else WAVE_TOLERANCE
 
 
 @functools.cache
@@ -65,17 +73,30 @@ def golden_rng(call: int) -> torch.Generator:
     return torch.Generator().manual_seed(9000 + call)
 
 
+def said(token2wav: Token2Wav, turn: Turn) -> Audio:
+    (audio,) = token2wav.synthesize([turn])
+    if isinstance(audio, Exception):
+        raise audio
+    return audio
+
+
+def whole(token2wav: Token2Wav, tokens: list[int], voice: VoicePrompt, speed: float = 1.0) -> Tensor:
+    return said(token2wav, token2wav.whole(tokens, voice, speed=speed, rng=golden_rng)).samples
+
+
 def stream(
-    token2wav: Token2Wav, voice: VoicePrompt, tokens: list[int], speed: float = 1.0
+    token2wav: Token2Wav, voice: VoicePrompt, tokens: list[int], speed: float = 1.0, upstream_compat: bool = False
 ) -> tuple[list[Tensor], list[list[int]]]:
     """The pieces, and upstream's record of the calls: (tokens, offset, streaming, finalize)."""
-    state = token2wav.new_stream(voice, speed=speed, rng=golden_rng)
+    state = token2wav.new_stream(voice, speed=speed, rng=golden_rng, upstream_compat=upstream_compat)
     pieces, calls = [], []
     while len(tokens) >= token2wav.next_hop(state):
         calls.append([token2wav.next_hop(state), state.offset, True, False])
-        pieces.append(token2wav.hop(state, tokens))
+        audio = said(token2wav, Turn(state, tokens, last=False))
+        pieces.append(audio.samples)
+        state = audio.state
     calls.append([len(tokens), state.offset, False, True])
-    pieces.append(token2wav.final(state, tokens))
+    pieces.append(said(token2wav, Turn(state, tokens, last=True)).samples)
     return pieces, calls
 
 
@@ -85,10 +106,10 @@ def test_the_waveform_is_upstreams(version: int, case: str) -> None:
     gold, token2wav, tokens = golden(version), tiny(version), tokens_of(version, case)
     expected = torch.from_numpy(gold.array(f"e2e.{case}.wav")[0])
     if case.endswith("stream"):
-        pieces, calls = stream(token2wav, prompt(version, case), tokens)
+        pieces, calls = stream(token2wav, prompt(version, case), tokens, upstream_compat=True)
     else:
         speed = 1.3 if "speed" in case else 1.0
-        pieces = [token2wav.whole(tokens, prompt(version, case), speed=speed, rng=golden_rng)]
+        pieces = [whole(token2wav, tokens, prompt(version, case), speed)]
         calls = [[len(tokens), 0, False, True]]
     assert calls == gold.meta["e2e"][case]["token2wav_calls(n_tokens,offset,stream,finalize)"]
     assert [len(piece) for piece in pieces] == gold.array(f"e2e.{case}.chunk_lens").tolist()
@@ -100,36 +121,129 @@ def test_the_waveform_is_upstreams(version: int, case: str) -> None:
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_hop_needs_no_more_tokens_than_it_asks_for(version: int) -> None:
     token2wav, tokens = tiny(version), tokens_of(version)
-    late = token2wav.new_stream(prompt(version), rng=golden_rng)
-    early = token2wav.new_stream(prompt(version), rng=golden_rng)
+    late = early = token2wav.new_stream(prompt(version), rng=golden_rng)
     for _ in range(2):
         needed = token2wav.next_hop(early)
-        with pytest.raises(ModelError):
-            token2wav.hop(early, tokens[: needed - 1])
-        assert torch.equal(token2wav.hop(early, tokens[:needed]), token2wav.hop(late, tokens))
+        one = said(token2wav, Turn(early, tokens[:needed], last=False))
+        other = said(token2wav, Turn(late, tokens, last=False))
+        assert torch.equal(one.samples, other.samples)
+        early, late = one.state, other.state
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_interleaved_streams_do_not_disturb_each_other(version: int) -> None:
+@pytest.mark.parametrize("seed", range(3))
+def test_a_turn_gives_the_same_alone_and_in_any_batch(version: int, seed: int) -> None:
+    """Streams of several voices and lengths and whole utterances, put together at random."""
+    token2wav, chance = tiny(version), random.Random(seed)
+    voices = [prompt(version), prompt(version, "sft"), prompt(version, "vc")]
+    texts = [tokens_of(version)[: chance.randint(20, 200)] for _ in range(5)]
+    utterances = [Turn(token2wav.new_stream(chance.choice(voices), rng=golden_rng), text, last=False) for text in texts]
+    wholes = [token2wav.whole(text, chance.choice(voices), rng=golden_rng) for text in texts[:2]]
+    alone = [torch.cat(stream(token2wav, turn.state.prompt, list(turn.tokens))[0]) for turn in utterances]
+    alone += [said(token2wav, turn).samples for turn in wholes]
+
+    open_turns: dict[int, Turn] = dict(enumerate([*utterances, *wholes]))
+    heard: dict[int, list[Tensor]] = {key: [] for key in open_turns}
+    while open_turns:
+        chosen = chance.sample(sorted(open_turns), chance.randint(1, len(open_turns)))
+        turns = {}
+        for key in chosen:
+            turn = open_turns[key]
+            last = key >= len(utterances) or len(turn.tokens) < token2wav.next_hop(turn.state)
+            turns[key] = Turn(turn.state, turn.tokens, last)
+        for (key, turn), audio in zip(turns.items(), token2wav.synthesize(list(turns.values())), strict=True):
+            assert isinstance(audio, Audio)
+            heard[key].append(audio.samples)
+            open_turns[key] = Turn(audio.state, turn.tokens, last=False)
+            if turn.last:
+                del open_turns[key]
+    for key, expected in enumerate(alone):
+        error = (torch.cat(heard[key]) - expected).abs()
+        assert error.max() <= batch_tolerance(version)
+        assert error.mean() <= 5e-6
+
+
+@pytest.mark.parametrize("stage", ["flow", "vocoder"])
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_turn_that_fails_leaves_the_others_and_its_state_as_they_were(
+    version: int, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     token2wav, tokens = tiny(version), tokens_of(version)
-    other = tokens[::-1][:120]
-    alone = [torch.cat(stream(token2wav, prompt(version), each)[0]) for each in (tokens, other)]
-    states = [token2wav.new_stream(prompt(version), rng=golden_rng) for _ in range(2)]
-    pieces: list[list[Tensor]] = [[], []]
-    for _ in range(3):
-        for index, each in enumerate((tokens, other)):
-            if len(each) >= token2wav.next_hop(states[index]):
-                pieces[index].append(token2wav.hop(states[index], each))
-    for index, each in enumerate((tokens, other)):
-        pieces[index].append(token2wav.final(states[index], each))
-        assert torch.equal(torch.cat(pieces[index]), alone[index])
+    first = said(token2wav, Turn(token2wav.new_stream(prompt(version), rng=golden_rng), tokens, last=False)).state
+    turns = [Turn(first, tokens, last=False) for _ in range(3)]
+    expected = said(token2wav, turns[0])
+    owner, name = (token2wav.flow, "inference") if stage == "flow" else (token2wav, "_vocode")
+    original = getattr(owner, name)
+
+    calls = []
+
+    def fails_for_the_second(items):
+        calls.append(len(items))
+        if len(calls) in (1, 3):  # all together, then the second by itself
+            raise MemoryError("injected")
+        return original(items)
+
+    monkeypatch.setattr(owner, name, fails_for_the_second)
+    results = token2wav.synthesize(turns)
+    assert calls == [3, 1, 1, 1]
+    assert isinstance(results[1], MemoryError)
+    for index in (0, 2):
+        audio = results[index]
+        assert isinstance(audio, Audio)
+        assert (audio.samples - expected.samples).abs().max() <= batch_tolerance(version)
+    monkeypatch.undo()
+    assert torch.equal(said(token2wav, turns[1]).samples, expected.samples)
 
 
-def test_a_new_stream_starts_with_a_short_hop_whatever_ran_before() -> None:
-    token2wav, voice = tiny(2), prompt(2, "sft")
-    stream(token2wav, voice, tokens_of(2))
-    state: StreamState = token2wav.new_stream(voice, rng=golden_rng)
-    assert token2wav.next_hop(state) == 25 + 3
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_voice_that_is_known_costs_its_prompt_no_more(version: int) -> None:
+    config = load_config(golden(version).dir)
+    token2wav = Token2Wav(config, tiny(version).flow, tiny(version).vocoder, voice_bytes=1 << 30)
+    frames: list[int] = []
+    inference = token2wav.flow.inference
+
+    def spy(pieces):
+        frames.append(sum(2 * len(piece.tokens) for piece in pieces))
+        return inference(pieces)
+
+    tokens, voice = tokens_of(version), prompt(version)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(token2wav.flow, "inference", spy)
+        first, _ = stream(token2wav, voice, tokens)
+        cold = list(frames)
+        again, _ = stream(token2wav, replace(voice), tokens)
+    assert cold[0] == 100  # the prompt's two settled chunks
+    assert frames[len(cold) :] == cold[1:]
+    assert torch.equal(torch.cat(first), torch.cat(again))
+
+
+def test_voices_are_kept_within_a_number_of_bytes() -> None:
+    token2wav = tiny(2)
+    ((_, prefix),) = token2wav.flow.inference([token2wav._prompt_piece(prompt(2))])
+    voices = VoicePrefixes(2 * prefix.bytes)
+    for name in (b"a", b"b"):
+        voices.put(name, prefix)
+    assert voices.get(b"a") is prefix
+    voices.put(b"c", prefix)
+    assert voices.get(b"b") is None  # the least recently used
+    assert voices.get(b"a") is prefix
+    assert voices.bytes == 2 * prefix.bytes
+    none = VoicePrefixes(prefix.bytes - 1)
+    none.put(b"a", prefix)
+    assert none.get(b"a") is None
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_what_a_stream_keeps_is_what_was_said(version: int) -> None:
+    token2wav = Token2Wav(load_config(golden(version).dir), tiny(version).flow, tiny(version).vocoder, window_chunks=2)
+    tokens, voice = tokens_of(version), prompt(version)
+    state = token2wav.new_stream(voice, rng=golden_rng)
+    while len(tokens) >= token2wav.next_hop(state):
+        state = said(token2wav, Turn(state, tokens, last=False)).state
+    announced = token2wav.stream_bytes(voice, state.offset)
+    assert state.prefix is not None
+    inputs = sum(tensor.nbytes for memory in state.prefix.memories for tensor in memory.inputs)
+    assert state.bytes - inputs <= announced <= 1.01 * (state.bytes - inputs)
 
 
 @pytest.mark.parametrize("count", [1, 3, 20])
@@ -137,16 +251,15 @@ def test_a_new_stream_starts_with_a_short_hop_whatever_ran_before() -> None:
 def test_an_utterance_shorter_than_a_hop_is_one_piece(version: int, count: int) -> None:
     token2wav, tokens = tiny(version), tokens_of(version)[:count]
     pieces, _ = stream(token2wav, prompt(version), tokens)
-    whole = token2wav.whole(tokens, prompt(version), rng=golden_rng)
-    assert len(whole) == count * 960
-    assert torch.equal(torch.cat(pieces), whole)
+    at_once = whole(token2wav, tokens, prompt(version))
+    assert len(at_once) == count * 960
+    assert torch.equal(torch.cat(pieces), at_once)
 
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_no_tokens_are_no_samples(version: int) -> None:
     token2wav = tiny(version)
-    assert len(token2wav.whole([], prompt(version), rng=golden_rng)) == 0
-    assert len(token2wav.final(token2wav.new_stream(prompt(version), rng=golden_rng), [])) == 0
+    assert len(whole(token2wav, [], prompt(version))) == 0
 
 
 @pytest.mark.parametrize("speed", [0.25, 0.7, 1.3, 2.0, 4.0])
@@ -154,12 +267,12 @@ def test_no_tokens_are_no_samples(version: int) -> None:
 def test_speed_holds_while_streaming(version: int, speed: float) -> None:
     token2wav, tokens = tiny(version), tokens_of(version)
     pieces, _ = stream(token2wav, prompt(version), tokens, speed)
-    assert len(pieces) == 4
+    assert len(pieces) > 3
     assert all(len(piece) for piece in pieces)
     assert all(bool(piece.isfinite().all()) for piece in pieces)
-    whole = token2wav.whole(tokens, prompt(version), speed=speed, rng=golden_rng)
-    assert abs(sum(map(len, pieces)) - len(whole)) <= 480
-    assert len(whole) == int(400 / speed) * 480
+    at_once = whole(token2wav, tokens, prompt(version), speed)
+    assert abs(sum(map(len, pieces)) - len(at_once)) <= 480
+    assert len(at_once) == int(400 / speed) * 480
 
 
 @pytest.mark.parametrize("speed", [0.0, -1.0, float("nan"), 99.0])
@@ -191,5 +304,5 @@ def test_weights_that_are_not_finite_show_in_the_samples() -> None:
     config = load_config(golden(2).dir)
     token2wav = Token2Wav(config, Flow.load(config), Vocoder.load(config))
     token2wav.flow.input_embedding.weight.data = torch.full_like(token2wav.flow.input_embedding.weight, torch.nan)
-    wave = token2wav.whole(tokens_of(2)[:20], prompt(2), rng=golden_rng)
+    wave = whole(token2wav, tokens_of(2)[:20], prompt(2))
     assert not wave.isfinite().any()
