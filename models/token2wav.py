@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from models.cfm import MAX_FRAMES
 from models.conditioning import Conditioning
 from models.config import ModelConfig
 from models.errors import ModelError
@@ -149,6 +150,10 @@ class Token2Wav:
     def next_hop(self, state: StreamState) -> int:
         """How many tokens of the utterance, from its start, must be there before the next hop can run."""
         return state.offset + self._hop(state) + self.lookahead
+
+    def room(self, prompt: VoicePrompt) -> int:
+        """The most tokens an utterance can have: beyond, there is no noise for their frames."""
+        return MAX_FRAMES // self.mel_ratio - len(prompt.tokens)
 
     def frames(self, turn: Turn) -> int:
         """Mel frames that a turn takes to compute, but for a prompt's that may be known."""

@@ -21,6 +21,7 @@ from runners.request import RequestError, SpeechRequest, VoiceInfo
 
 # CosyVoice 3 was trained with a system sentence before every prompt text.
 SYSTEM_TEXT = "You are a helpful assistant."
+MAX_PROMPT_SECONDS = 30  # the speech tokenizer was trained on no longer recordings
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,20 @@ class Plan:
 
 
 def resolve(request: SpeechRequest, model: CosyVoice, *, upstream_compat: bool = False) -> Plan:
-    """Raises RequestError: `voice_not_found` (404), `voice_required`, `unsupported_parameter` (400)."""
+    """Raises RequestError: `voice_not_found` (404), `voice_required`, `unsupported_parameter`, `input_too_long`,
+    `ref_audio_too_long` (400)."""
+    plan = _plan(request, model, upstream_compat)
+    if len(plan.prompt.tokens) > MAX_PROMPT_SECONDS * model.config.token_frame_rate:
+        raise RequestError("ref_audio_too_long", f"The voice's recording is longer than {MAX_PROMPT_SECONDS} s.")
+    room = model.token2wav.room(plan.prompt)
+    for segment in plan.segments:
+        least = max(len(segment.speech_tokens), model.lm.length_limits(segment.counted)[0])
+        if least > room:
+            raise RequestError("input_too_long", f"{least} speech tokens in one piece; at most {room} fit.")
+    return plan
+
+
+def _plan(request: SpeechRequest, model: CosyVoice, upstream_compat: bool) -> Plan:
     voice = _conditioning(request, model)
     encode = model.tokenizer.encode
     if request.source_tokens:

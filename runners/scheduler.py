@@ -19,7 +19,7 @@ import torch
 from models.cosyvoice import CosyVoice
 from models.errors import ModelError
 from models.sampling import SilentFilter, ids_below_min_length, mask_ids, ras_sample
-from models.speech_lm import SpeechLM
+from models.speech_lm import KVCache, SpeechLM
 from models.token2wav import Audio, StreamState, Turn
 from runners import gauges
 from runners.frames import FrameKind
@@ -146,7 +146,7 @@ class Scheduler:
                 text_ids=segment.text_ids,
                 text_tokens=segment.counted,
                 min_tokens=min_tokens,
-                max_tokens=max_tokens,
+                max_tokens=min(max_tokens, self.model.token2wav.room(job.prompt)),
                 silent_filter=SilentFilter.of_version(config.version),
                 silence=frozenset(config.folder.silence_tokens if index == 0 else ()),
                 silence_kept=config.folder.leading_silence_kept,
@@ -420,13 +420,13 @@ class Scheduler:
         prompt, longest = utterance.job.prompt, max(utterance.max_tokens, len(utterance.tokens))
         positions = len(utterance.text_ids) + len(utterance.job.lm_prompt_tokens) + longest
         flow = 0 if utterance.stream is None else self.model.token2wav.stream_bytes(prompt, longest)
-        return flow + (0 if utterance.decoded else positions * _position_bytes(self.model.lm))
+        return flow + (0 if utterance.decoded else positions * _position_bytes(self.model.lm, self._cache))
 
 
-def _position_bytes(lm: SpeechLM) -> int:
+def _position_bytes(lm: SpeechLM, cache: KVCache) -> int:
     """Of one position of a sequence in the key-value cache."""
     config = lm.backbone.config
-    return 2 * config.layers * config.kv_heads * config.head_dim * lm.speech_embedding.weight.element_size()
+    return 2 * config.layers * config.kv_heads * config.head_dim * cache.keys[0].element_size()
 
 
 def _attempt(function: Callable[..., Result], *arguments) -> Result | Exception:

@@ -19,6 +19,7 @@ from models.speed import SpeedResampler
 from models.token2wav import Audio, Token2Wav, Turn, VoicePrompt
 from models.voice_prefixes import VoicePrefixes
 from tests.golden import golden
+from tests.runners.engine import same_audio
 
 CASES = [
     "zero_shot",
@@ -36,11 +37,6 @@ CASES = [
 # the same. Mel and vocoder by themselves are compared within 1e-5.
 WAVE_TOLERANCE = 1e-3
 MEAN_TOLERANCE = 5e-5
-
-
-def batch_tolerance(version: int) -> float:
-    """Matrix products of another size round differently. The causal vocoder turns 1e-6 of a mel into the above."""
-    return 1e-4 if version == 2 else WAVE_TOLERANCE
 
 
 @functools.cache
@@ -131,7 +127,7 @@ def test_a_hop_needs_no_more_tokens_than_it_asks_for(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 3])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_turn_gives_the_same_alone_and_in_any_batch(version: int, seed: int) -> None:
     """Streams of several voices and lengths and whole utterances, put together at random."""
     token2wav, chance = tiny(version), random.Random(seed)
@@ -158,9 +154,7 @@ def test_a_turn_gives_the_same_alone_and_in_any_batch(version: int, seed: int) -
             if turn.last:
                 del open_turns[key]
     for key, expected in enumerate(alone):
-        error = (torch.cat(heard[key]) - expected).abs()
-        assert error.max() <= batch_tolerance(version)
-        assert error.mean() <= 5e-6
+        assert same_audio(torch.cat(heard[key]), expected)
 
 
 @pytest.mark.parametrize("stage", ["flow", "vocoder"])
@@ -190,7 +184,7 @@ def test_a_turn_that_fails_leaves_the_others_and_its_state_as_they_were(
     for index in (0, 2):
         audio = results[index]
         assert isinstance(audio, Audio)
-        assert (audio.samples - expected.samples).abs().max() <= batch_tolerance(version)
+        assert same_audio(audio.samples, expected.samples)
     monkeypatch.undo()
     assert torch.equal(said(token2wav, turns[1]).samples, expected.samples)
 

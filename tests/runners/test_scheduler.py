@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import random
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -11,12 +12,21 @@ import numpy as np
 import pytest
 
 from models.token2wav import Audio, Turn, _Mel
+from runners.frames import FrameKind
 from runners.request import RequestError, SpeechRequest
 from runners.scheduler import Scheduler
 from runners.sequence import Utterance
-from tests.runners.engine import engine, greedy, speak, tiny_model, until, zero_shot_request
-
-TOLERANCE = 1e-4
+from tests.golden import golden
+from tests.runners.engine import (
+    engine,
+    greedy,
+    same_audio,
+    speak,
+    tiny_model,
+    until,
+    zero_shot_request,
+    zero_shot_voice,
+)
 
 
 def _requests(version: int) -> list[SpeechRequest]:
@@ -32,7 +42,7 @@ async def test_audio_is_the_same_alone_and_among_others(version: int) -> None:
         together = await asyncio.gather(*(speak(scheduler, request) for request in requests))
     for (blocks, end), (others, other_end) in zip(alone, together, strict=True):
         assert end == other_end
-        assert np.abs(np.concatenate(blocks) - np.concatenate(others)).max() <= TOLERANCE
+        assert same_audio(np.concatenate(blocks), np.concatenate(others))
 
 
 async def test_decoding_is_batched_over_live_requests() -> None:
@@ -183,8 +193,7 @@ async def test_a_fault_ends_one_request_alone(version: int, stage: str, monkeypa
     assert (error["code"], error["status"]) == ("engine_error", 500)
     for index in (0, 2):
         blocks = [np.frombuffer(frame.payload, np.float32) for frame in results[index][:-1]]
-        wanted = expected[index]
-        assert np.abs(np.concatenate(blocks) - wanted).max() <= TOLERANCE
+        assert same_audio(np.concatenate(blocks), expected[index])
 
 
 async def test_a_decode_step_that_fails_as_a_whole_ends_the_newest_request_only(monkeypatch) -> None:
@@ -263,6 +272,86 @@ async def test_what_the_model_cannot_do_is_refused_before_any_work(changes: dict
             await scheduler.submit(zero_shot_request(2, **changes))
         assert refusal.value.code == code
         assert not scheduler.jobs
+
+
+LONG_VOICE = replace(
+    zero_shot_voice(golden(2)), prompt_tokens=np.zeros(751, np.int32), prompt_mel=np.zeros((1502, 80), np.float32)
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"conditioning": LONG_VOICE}, "ref_audio_too_long"),
+        ({"segments": (), "source_tokens": (7,) * 7442}, "input_too_long"),
+        ({"segments": ("a " * 3800,)}, "input_too_long"),
+    ],
+)
+async def test_what_there_are_no_frames_for_is_refused_before_any_work(changes: dict, code: str) -> None:
+    async with engine(2, greedy) as scheduler:
+        with pytest.raises(RequestError) as refusal:
+            await scheduler.submit(zero_shot_request(2, **changes))
+        assert (refusal.value.code, refusal.value.status) == (code, 400)
+        assert not scheduler.jobs
+
+
+@pytest.mark.parametrize("version", [2, 3])
+async def test_requests_that_come_and_go_at_random_leave_each_other_alone(version: int) -> None:
+    """Streams and buffered requests, presets and clones, some cancelled at any time, memory being short."""
+    chance = random.Random(version)
+    texts = ["Hello world.", "a", "one two three", "read this"]
+    requests = []
+    for index in range(8):
+        request = zero_shot_request(version, chance.choice(texts), seed=index % 4, stream=chance.random() < 0.7)
+        if chance.random() < 0.4:
+            request = replace(request, conditioning=None, prompt_text=None, voice="spk_a")
+        requests.append(request)
+    alone: dict[int, np.ndarray] = {}
+    async with engine(version, greedy) as scheduler:
+        for index, request in enumerate(requests):
+            alone[index] = np.concatenate((await speak(scheduler, request))[0])
+    needs = 3 * 30_000_000
+    async with engine(version, greedy, max_live=4, memory_bytes=needs) as scheduler:
+
+        async def live(index: int, request: SpeechRequest) -> None:
+            await asyncio.sleep(chance.random())
+            job = await scheduler.submit(request)
+            patience = chance.randint(1, 3) if index % 3 == 2 else 99
+            blocks = []
+            async for frame in job.frames():
+                if frame.kind is not FrameKind.AUDIO:
+                    break
+                blocks.append(np.frombuffer(frame.payload, np.float32))
+                if len(blocks) == patience:
+                    scheduler.cancel(job)
+                    break
+            heard = np.concatenate(blocks)
+            assert same_audio(heard, alone[index][: len(heard)])
+            assert patience < 99 or len(heard) == len(alone[index])
+
+        await asyncio.gather(*(live(index, request) for index, request in enumerate(requests)))
+        await until(lambda: not scheduler.jobs)
+        assert scheduler._memory.reserved == 0
+        assert not scheduler.live
+
+
+async def test_an_utterance_waits_for_memory_and_nothing_is_refused_for_it() -> None:
+    async with engine(2, greedy, memory_bytes=1) as scheduler:  # room for one at a time, whatever it needs
+        most = 0
+        jobs = [await scheduler.submit(zero_shot_request(2, "a")) for _ in range(3)]
+        begun = [job.utterances[0] for job in jobs]
+
+        async def watch() -> None:
+            nonlocal most
+            while scheduler.jobs:
+                most = max(most, sum(utterance.reserved is not None for utterance in begun))
+                await asyncio.sleep(0.001)
+
+        watcher = asyncio.create_task(watch())
+        for job in jobs:
+            assert [frame async for frame in job.frames()][-1].kind is FrameKind.END
+        await watcher
+        assert most == 1
 
 
 async def test_an_idle_engine_sleeps() -> None:
