@@ -11,7 +11,7 @@ LIVE_SECONDS = 540  # of speech that must fit into Knative's limit: about 7,000 
 
 
 def load_seconds(overlay: str) -> int:
-    return EMBEDDED_LOAD_SECONDS if overlay == "overlays/cpu" else FULL_SIZE_LOAD_SECONDS
+    return EMBEDDED_LOAD_SECONDS if overlay in ("overlays/cpu", "overlays/grpc") else FULL_SIZE_LOAD_SECONDS
 
 
 def probe_seconds(probe: dict[str, Any]) -> int:

@@ -246,6 +246,38 @@ def test_an_autoscaler_of_ours_targets_kserves_deployment_alone(overlay, kind):
     assert (low, high) == (isvc["spec"]["predictor"]["minReplicas"], isvc["spec"]["predictor"]["maxReplicas"])
 
 
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_weights_that_are_fetched_fit_into_the_pods_storage(overlay):
+    (cache,) = of_kind(render("overlays/local-cache"), "LocalModelCache")
+    for _, isvc in each([overlay]):
+        if isvc["spec"]["predictor"].get("model", {}).get("storageUri", "pvc://").startswith("hf://"):
+            resources = serving_container(overlay, isvc)["resources"]
+            own = [quantity(volume["emptyDir"]["sizeLimit"]) for volume in revision(overlay, isvc).pod["volumes"]]
+            needed = quantity(cache["spec"]["modelSize"]) + sum(own)
+            assert quantity(resources["requests"]["ephemeral-storage"]) >= needed
+            assert quantity(resources["limits"]["ephemeral-storage"]) >= needed
+
+
+def test_a_canary_is_another_image_even_where_the_stable_one_is_a_digest():
+    (isvc,) = services("overlays/standard-canary")
+    (canary,) = isvc["spec"]["canary"]
+    stable = serving_container("overlays/standard-canary", isvc)["image"]
+    model = canary["predictor"]["model"]
+    assert "runtimeVersion" not in model, "KServe leaves an image with a digest alone"
+    assert model["image"] != stable
+    assert model["image"].rpartition(":")[0] == stable.rpartition(":")[0]
+
+
+def test_two_cores_get_two_streams_and_a_gpu_more():
+    limits: dict[bool, set[tuple[int, int]]] = {}
+    for overlay, isvc in each(KNATIVE):
+        if overlay != "base":  # what others start from
+            gpu = "nvidia.com/gpu" in serving_container(overlay, isvc)["resources"]["limits"]
+            predictor = isvc["spec"]["predictor"]
+            limits.setdefault(gpu, set()).add((predictor["containerConcurrency"], predictor["scaleTarget"]))
+    assert limits == {False: {(2, 2)}, True: {(8, 4)}}
+
+
 def test_the_cache_holds_the_weights_that_the_service_asks_for():
     objects = render("overlays/local-cache")
     (cache,), (group,) = of_kind(objects, "LocalModelCache"), of_kind(objects, "LocalModelNodeGroup")
