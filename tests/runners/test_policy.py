@@ -1,0 +1,133 @@
+"""What the engine does next: first audio first, then who would run dry, and batches that time allows."""
+
+from __future__ import annotations
+
+import time
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from runners import memory
+from runners.memory import MemoryBudget, budget_bytes
+from runners.pace import Pace
+from runners.policy import AHEAD, BUFFERED, FIRST, PRESSING, Policy, Urgency, start_order
+
+POLICY = Policy(low_water_seconds=0.5, patience=50, batch_seconds=0.3)
+HOP = 50  # frames
+
+
+def utterance(*, stream=True, sent=0, ahead=0.0, submitted=0.0, waiting_since=0, index=0):
+    job = SimpleNamespace(
+        request=SimpleNamespace(stream=stream), samples_sent=sent, seconds_ahead=ahead, submitted_at=submitted
+    )
+    return SimpleNamespace(job=job, ready_since=waiting_since, index=index)
+
+
+def pace(seconds_per_frame: float) -> Pace:
+    measured = Pace()
+    measured.took(100, 100 * seconds_per_frame)
+    return measured
+
+
+def kind(one, *, steps=0, per_frame=0.001) -> int:
+    return POLICY.urgency(one, HOP, steps, pace(per_frame)).kind
+
+
+@pytest.mark.parametrize(
+    ("one", "expected"),
+    [
+        (utterance(), FIRST),
+        (utterance(sent=1, ahead=0.4), PRESSING),
+        (utterance(sent=1, ahead=2.0), AHEAD),
+        (utterance(stream=False), BUFFERED),
+        (utterance(stream=False, sent=1), BUFFERED),
+    ],
+)
+def test_who_waits_for_what(one, expected: int) -> None:
+    assert kind(one) == expected
+
+
+def test_a_listener_is_at_risk_by_the_time_that_the_audio_takes() -> None:
+    one = utterance(sent=1, ahead=2.0)
+    assert kind(one, per_frame=0.001) == AHEAD
+    assert kind(one, per_frame=0.04) == PRESSING  # two seconds for the hop: all that is ahead
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_nothing_waits_longer_than_its_patience(stream: bool) -> None:
+    one = utterance(stream=stream, sent=1, ahead=100.0, waiting_since=10)
+    assert kind(one, steps=59) > PRESSING
+    assert kind(one, steps=60) == PRESSING
+
+
+def test_the_order_among_equals() -> None:
+    def order(*ones):
+        return sorted(range(len(ones)), key=lambda i: POLICY.urgency(ones[i], HOP, 0, pace(0.001)))
+
+    assert order(utterance(submitted=2.0), utterance(submitted=1.0)) == [1, 0]
+    assert order(utterance(sent=1, ahead=0.3), utterance(sent=1, ahead=-1.0), utterance()) == [2, 1, 0]
+    assert order(utterance(sent=1, ahead=9.0), utterance(sent=1, ahead=3.0), utterance(stream=False)) == [1, 0, 2]
+
+
+def test_a_batch_is_what_time_allows_and_never_mixes_what_can_wait() -> None:
+    first, first_too, pressing = Urgency(FIRST, 1.0), Urgency(FIRST, 2.0), Urgency(PRESSING, -1.0)
+    ahead, buffered = Urgency(AHEAD, 3.0), Urgency(BUFFERED, 0.0)
+    ready = [(buffered, 400), (ahead, 100), (pressing, 100), (first_too, 50), (first, 50)]
+    assert POLICY.batch(ready, pace(0.001)) == [4, 3, 2]
+    assert POLICY.batch(ready, pace(0.003)) == [4, 3]  # 0.3 s
+    assert POLICY.batch(ready, pace(0.1)) == [4]  # one alone may take longer
+    assert POLICY.batch(ready[:2], pace(0.0001)) == [1, 0]
+    assert POLICY.batch(ready, Pace()) == [4, 3, 2]  # before anything was measured
+
+
+def test_new_texts_begin_before_the_next_part_of_a_long_one() -> None:
+    long, new, dry = utterance(index=3, ahead=9.0), utterance(submitted=5.0), utterance(index=1, ahead=0.1)
+    assert sorted([long, dry, new], key=start_order) == [new, dry, long]
+
+
+def test_the_pace_follows_what_synthesis_takes() -> None:
+    measured = Pace()
+    assert measured.seconds(100) == 0
+    measured.took(0, 5.0)
+    assert measured.seconds(100) == 0
+    measured.took(100, 1.0)
+    assert measured.seconds(50) == pytest.approx(0.5)
+    for _ in range(30):
+        measured.took(100, 2.0)
+    assert measured.seconds(100) == pytest.approx(2.0, rel=0.01)
+
+
+def test_memory_is_given_out_until_there_is_none() -> None:
+    budget = MemoryBudget(100)
+    assert budget.reserve(70)
+    assert not budget.reserve(40)
+    assert budget.reserve(30)
+    budget.release(70)
+    assert budget.reserve(40)
+    budget.release(30)
+    budget.release(40)
+    assert budget.reserve(1000)  # alone it would wait for ever
+    assert MemoryBudget(None).reserve(1 << 60)
+
+
+def test_the_budget_is_what_container_and_machine_leave(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(memory, "_CGROUP", tmp_path)
+    monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
+    assert budget_bytes(cpu, 0) is None  # neither tells
+    (tmp_path / "meminfo").write_text("MemTotal: 16000000 kB\nMemAvailable:   8000000 kB\n")
+    assert budget_bytes(cpu, 1_000_000_000) == int(0.6 * (8_192_000_000 - 1_000_000_000))
+    (tmp_path / "memory.max").write_text("max\n")
+    assert budget_bytes(cpu, 0) == int(0.6 * 8_192_000_000)
+    (tmp_path / "memory.max").write_text("4000000000\n")
+    (tmp_path / "memory.stat").write_text("anon 1000000000\nfile 2000000000\n")
+    assert budget_bytes(cpu, 1_000_000_000) == int(0.6 * 2_000_000_000)
+    assert budget_bytes(cpu, 5_000_000_000) == 0
+
+
+def test_the_real_machine_tells() -> None:
+    began = time.monotonic()
+    size = budget_bytes(torch.device("cpu"), 0)
+    assert size is None or size > 1_000_000
+    assert time.monotonic() - began < 1
