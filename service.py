@@ -93,7 +93,7 @@ class CosyVoice:
         self.engine_client: EngineClient | None = None
         self._runner_urls: tuple[str, ...] = ()
         self._info: ModelInfo | None = None
-        self._draining = asyncio.Event()  # set from SIGTERM on
+        self._draining: asyncio.Event = public_api.state.draining  # set from SIGTERM on
         self._grpc: Any = None
         self._grpc_drain: asyncio.Task | None = None
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import uuid
 
 from fastapi import FastAPI, Response
+from fastapi.responses import JSONResponse
 from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import errors, listing, metrics, speech
 from api.backend import Backend
 from api.connection import CLIENT_CLOSED_REQUEST
+from api.oip import errors as oip_errors
 from api.oip import routes as oip
 from api.oip.inference import Inference
 from api.references import ReferenceVoices
@@ -25,11 +28,13 @@ MAX_REQUEST_ID = 128
 def create_app(backend: Backend) -> FastAPI:
     """The API over `backend`. A FastAPI instance, as BentoML looks at its routes to merge them with its own.
 
-    Its `state.inference` is what a gRPC server beside it shares with it.
+    Its `state.inference` is what a gRPC server beside it shares with it. Once `state.draining` is set, requests that
+    have not arrived are waited for no longer.
     """
     # BentoML serves the merged OpenAPI document and its page; a second pair would shadow them.
     app = FastAPI(title="CosyServe", docs_url=None, redoc_url=None, openapi_url=None)
-    errors.install(app)
+    app.state.draining = asyncio.Event()
+    errors.install(app, _refused)
     references = ReferenceVoices(backend)
     app.include_router(speech.router(backend, references))
     app.include_router(listing.router(backend))
@@ -43,6 +48,11 @@ def create_app(backend: Backend) -> FastAPI:
 
     app.add_middleware(RequestId)
     return app
+
+
+def _refused(problem: errors.ApiError, path: str) -> JSONResponse:
+    """The response to `problem`, in the shape of the protocol that `path` belongs to."""
+    return oip_errors.error_response(problem) if oip_errors.is_inference(path) else problem.response()
 
 
 class RequestId:
@@ -76,4 +86,4 @@ class RequestId:
             logger.error("a request failed", exc_info=error)
             if begun:  # the broken body tells the client
                 raise
-            await errors.as_api_error(error).response()(scope, receive, send_with_id)
+            await _refused(errors.as_api_error(error), scope["path"])(scope, receive, send_with_id)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
@@ -50,16 +52,17 @@ def as_api_error(error: Exception) -> ApiError:
     return ApiError(500, "internal_error", "Something went wrong inside the server.")
 
 
-def install(app: FastAPI) -> None:
-    """Make every error of `app` an OpenAI-style error."""
+def install(app: FastAPI, respond: Callable[[ApiError, str], JSONResponse]) -> None:
+    """Make every error of `app` what `respond` gives for it and the request's path."""
 
     async def known(request: Request, error: Exception) -> JSONResponse:
-        return as_api_error(error).response()
+        return respond(as_api_error(error), request.url.path)
 
     async def http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         codes = {404: "not_found", 405: "method_not_allowed"}
-        return ApiError(error.status_code, codes.get(error.status_code, "http_error"), str(error.detail)).response()
+        problem = ApiError(error.status_code, codes.get(error.status_code, "http_error"), str(error.detail))
+        return respond(problem, request.url.path)
 
     for kind in (ApiError, RequestError, TextError, AudioError):
         app.add_exception_handler(kind, known)

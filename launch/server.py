@@ -19,6 +19,7 @@ from pathlib import Path
 
 import psutil
 
+from api.oip.grpc_settings import grpc_address
 from models.config import check_files, load_config
 from models.errors import ModelError
 from runners.fatal import PREFIX
@@ -37,23 +38,40 @@ def check(host: str, port: int) -> None:
     """Refuse early what would fail late: a broken MODEL_DIR, a port in use, a full disk. Raises LaunchError."""
     try:
         check_files(load_config(model_folder()))
+        grpc = grpc_address()
     except ModelError as error:
         raise LaunchError(error.message) from error
+    except ValueError as error:
+        raise LaunchError(str(error)) from error
     if port:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError as error:
-                raise LaunchError(
-                    f"Port {port} on {host} cannot be used ({error.strerror}): choose another one with PORT=..."
-                ) from error
+        _check_port(host, port)
+    if grpc is not None:
+        grpc_host, _, grpc_port = grpc.rpartition(":")
+        if int(grpc_port) == port:
+            raise LaunchError(f"Port {port} cannot be that of HTTP and of gRPC: choose another one with GRPC_PORT=...")
+        _check_port(grpc_host.removeprefix("[").removesuffix("]"), int(grpc_port), "GRPC_")
     for folder in (ROOT, Path(tempfile.gettempdir())):
         free = shutil.disk_usage(folder).free // 2**20
         if free < MIN_FREE_MEGABYTES:
             raise LaunchError(
                 f"Only {free} MB are free on the disk of {folder}; free at least {MIN_FREE_MEGABYTES} MB."
             )
+
+
+def _check_port(host: str, port: int, prefix: str = "") -> None:
+    """`prefix`: of the variables that chose them. Raises LaunchError."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise LaunchError(f"{prefix}HOST={host} is not an address of this machine.") from error
+    with socket.socket(family, kind) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(address)
+        except OSError as error:
+            raise LaunchError(
+                f"Port {port} on {host} cannot be used ({error.strerror}): choose another one with {prefix}PORT=..."
+            ) from error
 
 
 def address(default_port: int) -> tuple[str, int]:

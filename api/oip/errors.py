@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable
 
 from fastapi import Response
@@ -11,6 +12,12 @@ from fastapi.responses import JSONResponse
 from api.errors import RETRY_AFTER_SECONDS, ApiError, as_api_error
 
 logger = logging.getLogger("cosyserve.api")
+_PATH = re.compile(r"/v2(/.*)?|/v1/models/.*:[^/]*", re.DOTALL)
+
+
+def is_inference(path: str) -> bool:
+    """Whether who asks for `path` speaks the protocol: all of /v2, and v1's verbs after a model's name."""
+    return _PATH.fullmatch(path) is not None
 
 
 def known(error: Exception) -> ApiError:

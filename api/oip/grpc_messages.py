@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,10 @@ from api.oip.request import (
     infer_request,
 )
 from api.oip.tensors import BYTES, Tensor, from_raw, from_values, raw_bytes
+from api.oip.wire import read_message
 
 FINAL = "triton_final_response"
+ModelInferRequest = message("ModelInferRequest")
 ModelInferResponse = message("ModelInferResponse")
 ModelStreamInferResponse = message("ModelStreamInferResponse")
 _CONTENTS = {
@@ -37,6 +40,35 @@ _CONTENTS = {
     "FP64": "fp64_contents",
     BYTES: "bytes_contents",
 }
+
+
+@dataclass(frozen=True)
+class InferCall:
+    """A ModelInferRequest. `raw`: its tensors came as bytes; `content`: what it asks for, or what is wrong with it."""
+
+    model_name: str
+    model_version: str
+    id: str
+    raw: bool
+    content: InferRequest | ApiError
+
+    def asked(self) -> InferRequest:
+        """Raises ApiError."""
+        if isinstance(self.content, ApiError):
+            raise self.content
+        return self.content
+
+
+def read_infer_call(data: bytes) -> InferCall:
+    """Raises ApiError invalid_message."""
+    request = read_message(ModelInferRequest, data)
+    content: InferRequest | ApiError
+    try:
+        content = read_infer_request(request)
+    except ApiError as error:
+        content = error
+    raw = bool(request.raw_input_contents)
+    return InferCall(request.model_name, request.model_version, request.id, raw, content)
 
 
 def read_infer_request(request: Any) -> InferRequest:
@@ -84,11 +116,11 @@ def final_response(model: ServedModel, asked: InferRequest) -> Any:
     return response
 
 
-def failed_response(request: Any, error: str) -> Any:
+def failed_response(call: InferCall, error: str) -> Any:
     """The ModelStreamInferResponse that ends a request which failed, its names cut: they may be why it failed."""
     response = ModelStreamInferResponse(error_message=error)
-    response.infer_response.model_name = request.model_name[:MAX_ID]
-    response.infer_response.id = request.id[:MAX_ID]
+    response.infer_response.model_name = call.model_name[:MAX_ID]
+    response.infer_response.id = call.id[:MAX_ID]
     return response
 
 
@@ -96,7 +128,7 @@ def _raw_input(tensor: Any, raw: bytes) -> Tensor:
     if tensor.HasField("contents"):
         text = f"Tensor {tensor.name!r} has contents beside raw_input_contents."
         raise ApiError(400, "invalid_tensor", text, tensor.name)
-    return from_raw(tensor.name, tensor.datatype, list(tensor.shape), raw)
+    return from_raw(tensor.name, tensor.datatype, tensor.shape, raw)
 
 
 def _input(tensor: Any) -> Tensor:
@@ -104,7 +136,7 @@ def _input(tensor: Any) -> Tensor:
     if field is None:
         text = f"Tensor {tensor.name!r}: {tensor.datatype!r} is no datatype with typed contents."
         raise ApiError(400, "invalid_tensor", text, tensor.name)
-    return from_values(tensor.name, tensor.datatype, list(tensor.shape), list(getattr(tensor.contents, field)))
+    return from_values(tensor.name, tensor.datatype, tensor.shape, getattr(tensor.contents, field))
 
 
 def _parameters(parameters: Any) -> dict[str, Any]:

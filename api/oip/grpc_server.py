@@ -3,28 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable
 from contextlib import aclosing
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.json_format import ParseDict
-from google.protobuf.message import DecodeError
 
+from api.arrival import before_drain, draining_error, following
 from api.errors import ApiError
 from api.oip import metadata
 from api.oip.errors import known, sentence
-from api.oip.grpc_messages import failed_response, final_response, hop_response, infer_response, read_infer_request
+from api.oip.grpc_messages import (
+    InferCall,
+    failed_response,
+    final_response,
+    hop_response,
+    infer_response,
+    read_infer_call,
+)
 from api.oip.inference import MAX_ANSWER_SAMPLES, Inference, recorded
 from api.oip.messages import SERVICE, message
 from api.oip.models import VERSION
 from api.oip.request import FINAL_RESPONSE
 from api.oip.rest import check_load, unload_refused
-from api.schema import MAX_BODY_BYTES
+from api.oip.wire import read_message
+from api.schema import MAX_BODY_BYTES, parsed
 
 DRAIN_SECONDS = 86_400.0
 """Running calls finish, however long they take; whoever sent SIGTERM has the last word."""
-GOODBYE_SECONDS = 1.0
+MESSAGE_SECONDS = 300.0
+"""For the message of a unary call, which is not seen before it is whole."""
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a rival
     ("grpc.max_receive_message_length", MAX_BODY_BYTES),
@@ -32,12 +42,13 @@ _OPTIONS = (
 )
 _STATUS = {
     404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
     429: grpc.StatusCode.RESOURCE_EXHAUSTED,
     500: grpc.StatusCode.INTERNAL,
     501: grpc.StatusCode.UNIMPLEMENTED,
     503: grpc.StatusCode.UNAVAILABLE,
 }
-ModelInferRequest = message("ModelInferRequest")
+Request = TypeVar("Request")
 
 
 class GrpcServer:
@@ -69,15 +80,36 @@ class GrpcServer:
             "ModelMetadata": self._model_metadata,
             "ModelConfig": self._model_config,
             "ModelStatistics": self._model_statistics,
-            "ModelInfer": self._model_infer,
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
         }
         handlers = {
-            name: grpc.unary_unary_rpc_method_handler(_unary(message(f"{name}Request"), call))
-            for name, call in calls.items()
+            name: self._unary(partial(read_message, message(f"{name}Request")), call) for name, call in calls.items()
         }
-        return {**handlers, "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._model_stream_infer)}
+        return {
+            **handlers,
+            "ModelInfer": self._unary(read_infer_call, self._model_infer),
+            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._model_stream_infer),
+        }
+
+    def _unary(
+        self, read: Callable[[bytes], Request], call: Callable[[Request], Awaitable[Any]]
+    ) -> grpc.RpcMethodHandler:
+        """Takes the message as a stream of one: a handler of a single message is not called before it is there."""
+
+        async def handle(requests: AsyncIterable[bytes], context: grpc.aio.ServicerContext) -> bytes:
+            try:
+                return (await call(await self._message(read, requests))).SerializeToString()
+            except Exception as error:
+                return await _abort(context, error)
+
+        return grpc.stream_unary_rpc_method_handler(handle)
+
+    async def _message(self, read: Callable[[bytes], Request], requests: AsyncIterable[bytes]) -> Request:
+        data = await before_drain(following(aiter(requests), MESSAGE_SECONDS), self._draining)
+        if data is None:
+            raise ApiError(400, "invalid_message", "The call ended without a message.")
+        return await parsed(read, data)
 
     async def _server_live(self, request: Any) -> Any:
         return message("ServerLiveResponse")(live=True)
@@ -118,77 +150,41 @@ class GrpcServer:
         await self._inference.model(name)
         raise unload_refused(name)
 
-    async def _model_infer(self, request: Any) -> Any:
+    async def _model_infer(self, call: InferCall) -> Any:
         with recorded() as recording:
-            asked = await asyncio.to_thread(read_infer_request, request)
-            model = await self._inference.model(request.model_name, request.model_version, tuple(asked.inputs))
-            raw = bool(request.raw_input_contents)
-            listed = () if raw else [spec.name for spec in model.outputs]
+            asked = call.asked()
+            model = await self._inference.model(call.model_name, call.model_version, tuple(asked.inputs))
+            listed = () if call.raw else [spec.name for spec in model.outputs]
             tensors = await self._inference.infer(model, asked, listed, recording)
-            return await asyncio.to_thread(infer_response, model, asked, tensors, raw)
+            return await asyncio.to_thread(infer_response, model, asked, tensors, call.raw)
 
     async def _model_stream_infer(self, requests: AsyncIterable[bytes], context: grpc.aio.ServicerContext) -> None:
         """Each request of the stream is answered in full before the next one is begun."""
+        source = aiter(requests)
         try:
-            async with aclosing(self._until_drained(requests)) as received:
-                async for data in received:
-                    await self._answer(ModelInferRequest.FromString(data), context)
+            while (data := await before_drain(following(source, None), self._draining)) is not None:
+                if self._draining.is_set():
+                    raise draining_error()
+                await self._answer(await parsed(read_infer_call, data), context)
         except Exception as error:
             await _abort(context, error)
 
-    async def _until_drained(self, requests: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
-        """The client's requests. Raises ApiError draining for what comes, or does not come, once the drain began."""
-        source: AsyncIterator[bytes] = aiter(requests)
-        drained = asyncio.ensure_future(self._draining.wait())
-        following: asyncio.Future[bytes | None] | None = None
-        try:
-            while True:
-                following = asyncio.ensure_future(_next(source))
-                await asyncio.wait({following, drained}, return_when=asyncio.FIRST_COMPLETED)
-                if drained.done():  # a client that has what it wants is about to end its stream well
-                    await asyncio.wait({following}, timeout=GOODBYE_SECONDS)
-                    if not following.done() or following.result() is not None:
-                        raise ApiError(503, "draining", "The server is stopping. Try again shortly.")
-                if (data := following.result()) is None:
-                    return
-                yield data
-        finally:
-            drained.cancel()
-            if following is not None:
-                following.cancel()
-
-    async def _answer(self, request: Any, context: grpc.aio.ServicerContext) -> None:
+    async def _answer(self, call: InferCall, context: grpc.aio.ServicerContext) -> None:
         """Write one response per hop. A failure becomes a response too, and leaves the stream to the next request."""
         try:
             with recorded() as recording:
-                asked = await asyncio.to_thread(read_infer_request, request)
-                model = await self._inference.model(request.model_name, request.model_version, tuple(asked.inputs))
+                asked = call.asked()
+                model = await self._inference.model(call.model_name, call.model_version, tuple(asked.inputs))
                 async with aclosing(self._inference.stream_infer(model, asked, recording)) as hops:
                     async for tensors in hops:
                         await context.write(hop_response(model, asked, tensors).SerializeToString())
         except Exception as error:
-            await context.write(failed_response(request, sentence(known(error))).SerializeToString())
+            await context.write(failed_response(call, sentence(known(error))).SerializeToString())
             return
         if asked.parameters.get(FINAL_RESPONSE):
             await context.write(final_response(model, asked).SerializeToString())
 
 
-async def _next(source: AsyncIterator[bytes]) -> bytes | None:
-    return await anext(source, None)
-
-
-def _unary(request_type: Any, call: Callable[[Any], Awaitable[Any]]) -> Callable[..., Awaitable[bytes]]:
-    async def handle(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
-        try:
-            return (await call(request_type.FromString(data))).SerializeToString()
-        except Exception as error:
-            return await _abort(context, error)
-
-    return handle
-
-
 async def _abort(context: grpc.aio.ServicerContext, error: Exception) -> Any:
-    if isinstance(error, DecodeError):
-        error = ApiError(400, "invalid_message", "The message is no valid protobuf message of this call.")
     problem = known(error)
     await context.abort(_STATUS.get(problem.status, grpc.StatusCode.INVALID_ARGUMENT), sentence(problem))

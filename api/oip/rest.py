@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -121,8 +121,8 @@ def _add_models(routes: APIRouter, inference: Inference) -> None:
 
 async def _infer(inference: Inference, name: str, version: str, data: bytes, request: Request) -> Response:
     with recorded() as recording:
-        # Samples written as JSON are up to a million numbers: not in the loop that feeds the streams.
-        asked = await asyncio.to_thread(read_infer_request, data, request.headers.get(HEADER_LENGTH))
+        header_length = request.headers.get(HEADER_LENGTH)
+        asked = await parsed(partial(read_infer_request, header_length=header_length), data)
         model = await inference.model(name, version, tuple(asked.inputs))
         listed = [spec.name for spec in model.outputs if not wants_binary(asked, spec.name)]
         tensors = await inference.infer(model, asked, listed, recording)
@@ -167,7 +167,7 @@ def unload_refused(name: str) -> ApiError:
 
 
 async def read_whole(request: Request) -> bytes:
-    """The body. Raises ApiError unsupported_encoding, payload_too_large."""
+    """The body. Raises ApiError unsupported_encoding, and those of `read_bytes`."""
     encoding = request.headers.get("content-encoding", "identity")
     if encoding != "identity":
         raise ApiError(415, "unsupported_encoding", f"Bodies in content encoding {encoding!r} are not read.")

@@ -34,8 +34,10 @@ NUMBERS = {
 MAX_RANK = 8
 MAX_ELEMENTS = 2**24
 """No request body holds more: one byte each fills it."""
+MAX_TEXTS = 2**10
+"""Elements of a BYTES tensor, which become Python objects one by one: no model takes more than one."""
 _LENGTH = struct.Struct("<I")
-_PIECE = 2**14  # values turned into JSON at once: a longer run would hold the interpreter, and with it every stream
+_PIECE = 2**14  # values converted at once: a longer run would hold the interpreter, and with it every stream
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,11 +51,14 @@ class Tensor:
 
 
 def from_values(name: str, datatype: str, shape: Any, values: Any) -> Tensor:
-    """A tensor from a list of Python values, nested or flat. Raises ApiError invalid_tensor, input_not_utf8."""
-    shape, count = _checked_shape(name, shape)
-    if not isinstance(values, list):
+    """A tensor from Python values: a list, nested or flat, or a message's flat sequence.
+
+    Raises ApiError invalid_tensor, input_not_utf8.
+    """
+    shape, count = _checked_shape(name, datatype, shape)
+    if not isinstance(values, Sequence) or isinstance(values, str):
         raise _invalid(name, "its data must be a list")
-    flat = _flat(values, count)
+    flat = _flat(values, count) if isinstance(values, list) else values
     if len(flat) != count:
         found = f"more than {count:,}" if len(flat) > count else f"{len(flat):,}"
         raise _invalid(name, f"its shape {list(shape)} makes {count:,} elements, its data has {found}")
@@ -63,7 +68,7 @@ def from_values(name: str, datatype: str, shape: Any, values: Any) -> Tensor:
 
 def from_raw(name: str, datatype: str, shape: Any, raw: bytes) -> Tensor:
     """A tensor from little-endian bytes; elements of BYTES have a uint32 length before them. Raises ApiError."""
-    shape, count = _checked_shape(name, shape)
+    shape, count = _checked_shape(name, datatype, shape)
     if datatype == BYTES:
         return Tensor(name, datatype, shape, _elements(name, raw, count))
     dtype = _dtype(name, datatype)
@@ -102,15 +107,15 @@ def _dtype(name: str, datatype: str) -> np.dtype:
     return NUMBERS[datatype]
 
 
-def _checked_shape(name: str, shape: Any) -> tuple[tuple[int, ...], int]:
+def _checked_shape(name: str, datatype: str, shape: Any) -> tuple[tuple[int, ...], int]:
     """The shape and its number of elements."""
     if not isinstance(shape, Sequence) or isinstance(shape, str) or len(shape) > MAX_RANK:
         raise _invalid(name, f"its shape must be a list of at most {MAX_RANK} sizes")
     if not all(type(size) is int and 0 <= size <= MAX_ELEMENTS for size in shape):
         raise _invalid(name, f"each size in its shape must be a whole number from 0 to {MAX_ELEMENTS:,}")
-    count = math.prod(shape)
-    if count > MAX_ELEMENTS:
-        raise _invalid(name, f"its shape makes {count:,} elements, over {MAX_ELEMENTS:,}")
+    count, limit = math.prod(shape), MAX_TEXTS if datatype == BYTES else MAX_ELEMENTS
+    if count > limit:
+        raise _invalid(name, f"its shape makes {count:,} elements, over {limit:,}")
     return tuple(shape), count
 
 
@@ -147,10 +152,15 @@ def _texts(name: str, values: Iterable) -> tuple[bytes, ...]:
     return tuple(elements)
 
 
-def _numbers(name: str, datatype: str, values: list) -> np.ndarray:
+def _numbers(name: str, datatype: str, values: Sequence) -> np.ndarray:
     dtype = _dtype(name, datatype)
-    kinds = {"b": (bool,), "f": (int, float)}.get(dtype.kind, (int,))
-    if not all(type(value) in kinds for value in values):
+    pieces = (values[start : start + _PIECE] for start in range(0, len(values), _PIECE))
+    return np.concatenate([np.zeros(0, dtype), *(_piece(name, datatype, dtype, piece) for piece in pieces)])
+
+
+def _piece(name: str, datatype: str, dtype: np.dtype, values: Sequence) -> np.ndarray:
+    kinds = {"b": frozenset([bool]), "f": frozenset([int, float])}.get(dtype.kind, frozenset([int]))
+    if not kinds.issuperset(map(type, values)):
         raise _invalid(name, f"its data must be {datatype} values")
     if dtype.kind in "iu" and values:
         limits = np.iinfo(dtype)

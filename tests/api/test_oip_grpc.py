@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from api.app import create_app
+from api.oip import grpc_messages
 from api.oip.grpc_server import GrpcServer
 from api.oip.grpc_settings import grpc_address
 from api.oip.messages import SERVICE, message
@@ -257,6 +259,86 @@ async def test_draining_lets_a_running_answer_finish_and_ends_a_stream_on_which_
         assert len(hops) == HOPS
         assert all(not hop.error_message for hop in hops)
         await asyncio.wait_for(draining, 10)
+
+
+async def test_draining_ends_a_call_whose_message_does_not_come_and_finishes_one_that_has_come() -> None:
+    gate = asyncio.Event()
+
+    class Slow(FakeBackend):
+        async def stream(self, request: Any) -> AsyncIterator[Any]:  # type: ignore[override]
+            await gate.wait()
+            async for frame in super().stream(request):
+                yield frame
+
+    async with Running(Slow()) as running:
+        silent = running.channel.stream_unary(f"/{SERVICE}/ModelInfer")(timeout=30)
+        await silent.wait_for_connection()
+        busy = asyncio.ensure_future(running.call("ModelInfer", _request()))
+        await asyncio.sleep(0.2)  # both are with the server
+        draining = asyncio.ensure_future(running.server.drain())
+        await _fails(asyncio.wait_for(silent, 10), grpc.StatusCode.UNAVAILABLE, "draining")
+        assert not draining.done()
+        gate.set()
+        assert (await busy).outputs[0].name == "waveform"
+        await asyncio.wait_for(draining, 10)
+
+
+async def test_a_message_that_never_comes_is_not_waited_for(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.oip.grpc_server.MESSAGE_SECONDS", 0.1)
+    silent = running.channel.stream_unary(f"/{SERVICE}/ModelInfer")(timeout=30)
+    await _fails(silent, grpc.StatusCode.DEADLINE_EXCEEDED, "upload_stalled")
+
+
+async def test_a_call_without_a_message_is_refused(running: Running) -> None:
+    call = running.channel.stream_unary(f"/{SERVICE}/ServerLive")(timeout=30)
+    await call.done_writing()
+    await _fails(call, grpc.StatusCode.INVALID_ARGUMENT, "invalid_message")
+
+
+BOMB = b"\x2a\x00" * (8 * 2**20 - 100)
+
+
+@pytest.mark.parametrize("name", ["ModelInfer", "RepositoryModelLoad"])
+async def test_messages_of_countless_parts_are_refused(running: Running, name: str) -> None:
+    bomb = BOMB if name == "ModelInfer" else BOMB.replace(b"\x2a", b"\x1a")
+    await asyncio.gather(
+        *(_fails(running.call(name, bomb), grpc.StatusCode.INVALID_ARGUMENT, "invalid_message") for _ in range(3))
+    )
+    assert (await running.call("ServerLive")).live
+
+
+async def test_a_stream_refuses_them_too(running: Running) -> None:
+    call = running.channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")(timeout=30)
+    await call.write(BOMB)
+    assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert (await call.details()).startswith("invalid_message: ")
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+async def test_large_messages_are_not_read_by_the_loop(
+    running: Running, monkeypatch: pytest.MonkeyPatch, streamed: bool
+) -> None:
+    readers, read = [], grpc_messages.read_message
+
+    def watched(*values: Any) -> Any:
+        readers.append(threading.current_thread())
+        return read(*values)
+
+    monkeypatch.setattr(grpc_messages, "read_message", watched)
+    request = Request(**_request(raw_input_contents=[b"a" * 100_000] * 2))  # refused: it has contents too
+    if streamed:
+        call = running.stream()
+        await call.write(request)
+        assert (await call.read()).error_message.startswith("invalid_tensor: ")
+        call.cancel()
+    else:
+        await _fails(
+            running.call("ModelInfer", request.SerializeToString()),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "invalid_tensor",
+        )
+    assert len(readers) == 1
+    assert readers[0] is not threading.current_thread()
 
 
 async def test_a_stream_takes_no_further_request_once_the_drain_began() -> None:

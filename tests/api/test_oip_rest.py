@@ -290,6 +290,29 @@ async def test_loading_is_idempotent_and_unloading_refused(http: httpx.AsyncClie
     _refused(await http.post("/v1/models/tiny:explain", json={}), 501, "explain_unsupported")
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("POST", "/v1/models/tiny:wings", 404, "not_found"),
+        ("POST", "/v1/models/a/b:predict", 404, "not_found"),
+        ("GET", "/v1/models/tiny:predict", 404, "model_not_found"),
+        ("DELETE", "/v1/models/tiny:predict", 404, "not_found"),
+        ("OPTIONS", "/v1/models/tiny:predict", 405, "method_not_allowed"),
+        ("OPTIONS", "/v2/models", 405, "method_not_allowed"),
+        ("TRACE", "/v2", 405, "method_not_allowed"),
+    ],
+)
+async def test_a_path_or_method_that_is_not_there_is_refused_in_the_protocols_shape(
+    http: httpx.AsyncClient, method: str, path: str, status: int, code: str
+) -> None:
+    _refused(await http.request(method, path), status, code)
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/v1/models/none"), ("OPTIONS", "/v1/audio/speech")])
+async def test_the_speech_api_keeps_its_own_shape(http: httpx.AsyncClient, method: str, path: str) -> None:
+    assert (await http.request(method, path)).json()["error"]["type"] == "invalid_request_error"
+
+
 READY = ["/v2/health/ready", "/v2/models/tiny/ready", "/v1/models/tiny"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from api.oip.body import infer_response, read_infer_request
 from api.oip.messages import message
 from api.oip.models import served_models
 from api.oip.request import InferRequest
-from api.oip.tensors import NUMBERS, Tensor, from_raw, from_values, json_values, raw_bytes
+from api.oip.tensors import MAX_TEXTS, NUMBERS, Tensor, from_raw, from_values, json_values, raw_bytes
 from runners.request import ModelInfo
 
 INFO = ModelInfo("tiny", 3, 24_000, None, (), (), ())
@@ -48,6 +49,39 @@ def test_long_lists_are_written_whole() -> None:
     values = json.loads(b"".join(json_values(Tensor("x", "FP32", (40_000,), array))))
     np.testing.assert_array_equal(np.array(values, np.float32), array)
     assert json.loads(b"".join(json_values(Tensor("x", "FP32", (0,), array[:0])))) == []
+
+
+class Watched(Sequence):
+    """A message's list of numbers, which may not be taken in one go."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values, self.longest = values, 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __getitem__(self, key: Any) -> Any:
+        piece = self.values[key].tolist()
+        self.longest = max(self.longest, len(piece))
+        return piece
+
+    def __iter__(self) -> Any:
+        raise AssertionError("all at once, they hold the interpreter for long")
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "UINT8"])
+def test_long_lists_are_read_in_pieces(datatype: str) -> None:
+    values = Watched(np.arange(100_000).astype(NUMBERS[datatype]))
+    tensor = from_values("x", datatype, [len(values)], values)
+    np.testing.assert_array_equal(tensor.data, values.values)
+    assert 0 < values.longest <= 2**14
+
+
+def test_bytes_of_countless_elements_are_not_taken_apart() -> None:
+    many = MAX_TEXTS + 1
+    with pytest.raises(ApiError, match=f"makes {many:,} elements, over {MAX_TEXTS:,}"):
+        from_raw("x", "BYTES", [many], _text(b"") * many)
+    assert len(from_raw("x", "BYTES", [MAX_TEXTS], _text(b"") * MAX_TEXTS).data) == MAX_TEXTS
 
 
 def test_nested_lists_are_read_in_row_major_order() -> None:

@@ -11,7 +11,7 @@ import pytest
 from api.errors import ApiError
 from api.oip.generate import read_fields
 from api.oip.predict import read_instances
-from api.schema import MAX_JSON_PARTS, SpeechBody, loads, validated
+from api.schema import MAX_JSON_PARTS, MAX_JSON_VALUES, SpeechBody, loads, validated
 
 MANY: dict[str, Any] = {"text": "Hi.", **{f"key{number}": 1 for number in range(30_000)}}
 
@@ -49,6 +49,12 @@ def test_json_of_countless_parts_is_not_read(part: bytes) -> None:
     assert len(loads(b"[" + part * 1000 + b"0]")) == 1001
     with pytest.raises(ApiError, match="objects, lists and pairs") as caught:
         loads(b"[" + part * MAX_JSON_PARTS + b"0]")
+    assert caught.value.code == "invalid_json"
+
+
+def test_json_of_countless_numbers_is_not_read() -> None:
+    with pytest.raises(ApiError, match="values") as caught:
+        loads(b"[" + b"1," * (MAX_JSON_VALUES + 1) + b"0]")
     assert caught.value.code == "invalid_json"
 
 

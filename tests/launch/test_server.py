@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from launch import demo
-from launch.server import LaunchError, Server, address, check
+from launch.server import LaunchError, Server, address, check, free_port
 from launch.terminal import run
 from models.config import EMBEDDED
 
@@ -24,6 +24,44 @@ def test_a_busy_port_is_named() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(LaunchError, match=rf"Port {port} .* choose another one with PORT="):
             check("127.0.0.1", port)
+
+
+def test_a_busy_grpc_port_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        monkeypatch.setenv("GRPC_PORT", str(port))
+        with pytest.raises(LaunchError, match=rf"Port {port} .* choose another one with GRPC_PORT="):
+            check("127.0.0.1", 0)
+
+
+@pytest.mark.parametrize(
+    ("port", "host", "sentence"),
+    [
+        ("tcp://10.0.0.1:8081", "", "GRPC_PORT=tcp://10.0.0.1:8081 is not a port"),
+        ("8081", "no such host", "GRPC_HOST=no such host is not an address"),
+        ("8081", "tcp://127.0.0.1", "GRPC_HOST=tcp://127.0.0.1 is not an address"),
+        ("8081", "[::1]", "GRPC_HOST=.* is not an address"),
+        ("8081", "192.0.2.1", r"Port 8081 on 192\.0\.2\.1 cannot be used"),
+        ("{port}", "", "Port .* of HTTP and of gRPC"),
+    ],
+)
+def test_a_grpc_address_that_is_none_is_named(
+    port: str, host: str, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    http_port = free_port()
+    monkeypatch.setenv("GRPC_PORT", port.format(port=http_port))
+    monkeypatch.setenv("GRPC_HOST", host)
+    with pytest.raises(LaunchError, match=sentence):
+        check("127.0.0.1", http_port)
+
+
+@pytest.mark.parametrize("host", ["", "localhost", "0.0.0.0"])
+def test_a_grpc_address_that_is_one_is_taken(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRPC_PORT", str(free_port()))
+    monkeypatch.setenv("GRPC_HOST", host)
+    check("127.0.0.1", 0)
 
 
 def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,110 @@
+"""Bodies that do not finish arriving: a bound before SIGTERM, a goodbye from then on, in the shape of each protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from api.app import create_app
+from tests.api.oip_backend import FakeBackend
+
+SPEECH, GENERATE = "/v1/audio/speech", "/v2/models/tiny/generate"
+PATHS = [
+    SPEECH,
+    "/v1/models/tiny:predict",
+    "/v2/models/tiny/infer",
+    GENERATE,
+    "/v2/models/tiny/generate_stream",
+    "/v2/repository/models/tiny/load",
+]
+
+
+class Upload:
+    """A request of which only the first half has arrived, and what is answered."""
+
+    def __init__(self, path: str, body: bytes, backend: FakeBackend) -> None:
+        self.app = create_app(backend)
+        self._path, half = path, len(body) // 2
+        self._rest = body[half:]
+        self._arrived: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        self.arrive(body[:half])
+        self._sent: list[Any] = []
+
+    def arrive(self, data: bytes, more: bool = True) -> None:
+        self._arrived.put_nowait({"type": "http.request", "body": data, "more_body": more})
+
+    def finish(self) -> None:
+        self.arrive(self._rest, more=False)
+
+    async def answer(self) -> tuple[int, dict[bytes, bytes], Any]:
+        """Status, headers and JSON."""
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "method": "POST",
+            "path": self._path,
+            "raw_path": self._path.encode(),
+            "query_string": b"",
+            "headers": [],
+            "http_version": "1.1",
+            "scheme": "http",
+        }
+
+        async def send(message: Any) -> None:
+            self._sent.append(message)
+
+        await asyncio.wait_for(self.app(scope, self._arrived.get, send), 10)
+        start, *rest = self._sent
+        content = b"".join(message.get("body", b"") for message in rest)
+        return start["status"], dict(start["headers"]), json.loads(content)
+
+
+def _code(path: str, content: Any) -> str:
+    return content["error"]["code"] if path == SPEECH else content["error"].split(": ")[0]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_draining_ends_a_request_whose_body_is_not_complete(path: str) -> None:
+    upload = Upload(path, b'{"input": "Hello."}', FakeBackend())
+    answering = asyncio.ensure_future(upload.answer())
+    await asyncio.sleep(0.1)
+    assert not answering.done()
+    upload.app.state.draining.set()
+    status, headers, content = await answering
+    assert (status, _code(path, content)) == (503, "draining")
+    assert headers[b"retry-after"]
+
+
+async def test_a_body_that_was_about_to_arrive_is_answered_while_draining() -> None:
+    upload = Upload(GENERATE, b'{"text": "Hello."}', FakeBackend())
+    answering = asyncio.ensure_future(upload.answer())
+    await asyncio.sleep(0.1)
+    upload.app.state.draining.set()
+    await asyncio.sleep(0.1)
+    upload.finish()
+    status, _, content = await answering
+    assert status == 200
+    assert content["audio"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_body_that_stalls_is_not_waited_for(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.schema.STALL_SECONDS", 0.1)
+    backend = FakeBackend()
+    status, _, content = await Upload(path, b'{"input": "Hello."}', backend).answer()
+    assert (status, _code(path, content)) == (408, "upload_stalled")
+    assert backend.requests == []
+
+
+async def test_a_body_that_arrives_slowly_but_steadily_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.schema.STALL_SECONDS", 0.5)
+    upload = Upload(GENERATE, b'{"text": "Hello."}', FakeBackend())
+    answering = asyncio.ensure_future(upload.answer())
+    for _ in range(4):
+        await asyncio.sleep(0.2)
+        upload.arrive(b" ")
+    upload.finish()
+    assert (await answering)[0] == 200
