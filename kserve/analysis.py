@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import httpx
 
+from exchange import exchange
+
 METRICS = ("ttfa", "rtf", "errors", "continuity")
 # Outcomes that are the server's doing, as in the alert CosyServeErrors. A client's mistakes are no fault of a revision.
 FAULTS = (
@@ -69,8 +71,7 @@ class Prometheus:
     """The metrics of single revisions, by Prometheus' HTTP API at `url`."""
 
     def __init__(self, url: str, namespace: str, timeout: float = 15.0) -> None:
-        self._url, self._namespace = url.rstrip("/"), namespace
-        self._client = httpx.Client(timeout=timeout)
+        self._url, self._namespace, self._timeout = url.rstrip("/"), namespace, timeout
 
     def measure(self, revision: str, seconds: float) -> Measurement:
         """`revision` over the last `seconds`; PrometheusError if it cannot be asked."""
@@ -92,15 +93,18 @@ class Prometheus:
     def _value(self, query: str) -> float | None:
         """The one number of an instant query; None for an empty answer. NaN stays NaN."""
         try:
-            answer = self._client.get(f"{self._url}/api/v1/query", params={"query": query})
+            answer = exchange("GET", f"{self._url}/api/v1/query", self._timeout, params={"query": query})
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+            raise PrometheusError(f"{self._url} cannot be reached ({type(error).__name__}: {error})") from None
+        try:
             result = answer.json()
             if result["status"] != "success":
                 raise PrometheusError(f"Prometheus refuses a query: {result.get('error', answer.status_code)}")
             samples = result["data"]["result"]
+            if len(samples) > 1:
+                raise PrometheusError(f"{self._url} answers one query with {len(samples)} numbers")
             return float(samples[0]["value"][1]) if samples else None
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
-            raise PrometheusError(f"{self._url} cannot be reached ({type(error).__name__}: {error})") from None
-        except (ValueError, TypeError, KeyError, IndexError):
+        except (ValueError, TypeError, KeyError, IndexError, RecursionError):
             raise PrometheusError(f"{self._url} answers {answer.status_code} without a query result") from None
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import urllib3
+import yaml
 from kserve.api.kserve_client import KServeClient
 from kserve.constants import constants
 from kserve.models import V1beta1InferenceService
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 CONNECT_SECONDS, READ_SECONDS = 5.0, 30.0
 CONFLICT_ATTEMPTS = 20
 API_VERSION = f"{constants.KSERVE_GROUP}/{constants.KSERVE_V1BETA1_VERSION}"
+# What the client library raises of a file that is none: it reads, parses and looks into it without checking.
+NO_KUBECONFIG = (
+    *(config.ConfigException, yaml.YAMLError, OSError, RecursionError),
+    *(ValueError, TypeError, LookupError, AttributeError),
+)
 PLURAL = constants.KSERVE_PLURAL_INFERENCESERVICE
 
 
@@ -53,7 +59,7 @@ class Cluster:
         try:
             self._sdk = KServeClient(config_file=kubeconfig, context=context)
             self.namespace = namespace or _namespace_of(kubeconfig, context)
-        except config.ConfigException as error:
+        except NO_KUBECONFIG as error:
             raise RolloutError(f"the kubeconfig is of no use: {_one_line(str(error))}") from None
         self._sdk.api_instance = client.CustomObjectsApi(_BoundedClient())
         self.name = name

@@ -92,14 +92,17 @@ class Record:
         return text
 
 
-def read_manifest(source: str) -> dict:
-    """The one InferenceService in a stream of YAML documents; `source` is a path, or - for standard input."""
+def read_manifest(source: str) -> tuple[dict, list[str]]:
+    """The one InferenceService in a stream of YAML documents, and what the others are, such as `PodMonitor cosyvoice`.
+
+    `source` is a path, or - for standard input.
+    """
     try:
         text = sys.stdin.read() if source == "-" else Path(source).read_text(encoding="utf-8")
         documents = [item for item in yaml.safe_load_all(text) if item]
     except OSError as error:
         raise RolloutError(f"{source} cannot be read: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise RolloutError(f"{source} is not YAML: {' '.join(str(error).split())}") from None
     found = [item for item in documents if isinstance(item, dict) and item.get("kind") == "InferenceService"]
     if len(found) != 1:
@@ -109,11 +112,29 @@ def read_manifest(source: str) -> dict:
     manifest = found[0]
     if manifest.get("apiVersion") != API_VERSION:
         raise RolloutError(f"{source} is of {manifest.get('apiVersion')}, not of {API_VERSION}")
-    named = isinstance(manifest.get("metadata"), dict) and manifest["metadata"].get("name")
-    predictor = isinstance(manifest.get("spec"), dict) and isinstance(manifest["spec"].get("predictor"), dict)
-    if not named or not predictor:
-        raise RolloutError(f"{source}: the InferenceService lacks {'spec.predictor' if named else 'metadata.name'}")
-    return manifest
+    metadata, spec = manifest.get("metadata"), manifest.get("spec")
+    if not isinstance(metadata, dict) or not metadata.get("name"):
+        raise RolloutError(f"{source}: the InferenceService lacks metadata.name")
+    if not isinstance(spec, dict) or not isinstance(spec.get("predictor"), dict):
+        raise RolloutError(f"{source}: the InferenceService lacks spec.predictor")
+    for field in ("name", "namespace"):
+        if not isinstance(metadata.get(field) or "", str):
+            raise RolloutError(f"{source}: metadata.{field} is no string: put quotes around {metadata[field]}")
+    for field in ("annotations", "labels"):
+        if not _are_strings(metadata.get(field) or {}):
+            raise RolloutError(f"{source}: metadata.{field} is no mapping of strings to strings: quotes may be missing")
+    return manifest, [_title(item) for item in documents if item is not manifest]
+
+
+def _title(item: object) -> str:
+    entries = item if isinstance(item, dict) else {}
+    metadata = entries.get("metadata")
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    return f"{entries.get('kind', 'something without a kind')} {name or 'without a name'}"
+
+
+def _are_strings(entries: object) -> bool:
+    return isinstance(entries, dict) and all(isinstance(text, str) for pair in entries.items() for text in pair)
 
 
 def new_document(manifest: dict, namespace: str) -> dict:

@@ -3,18 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-THRESHOLDS = {
-    "ttfa_seconds": "P95 time to first audio of the canary, at most",
-    "ttfa_ratio": "the same, at most so many times the stable revision's",
-    "rtf": "P95 real-time factor of the canary, at most",
-    "rtf_ratio": "the same, at most so many times the stable revision's",
-    "error_rate": "share of failed requests of the canary, at most",
-    "error_excess": "the same, at most so much over the stable revision's",
-    "continuity": "share of streams without a gap of the canary, at least",
-    "continuity_ratio": "the same, at least so many times the stable revision's",
+Number = Callable[[str], float]
+
+
+def _number(what: str, least: float, most: float) -> Number:
+    """The type of an option that takes a number from `least` to `most`; nan is none."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is no {what} from {least:g} to {most:g}")
+        return value
+
+    return read
+
+
+_seconds = _number("time in seconds", 0.001, 1e9)
+_share = _number("share", 0, 1)
+_ratio = _number("ratio", 0.001, 1e9)
+_requests = _number("number of requests", 1, 1e9)
+
+THRESHOLDS: dict[str, tuple[Number, str]] = {
+    "ttfa_seconds": (_seconds, "P95 time to first audio of the canary, at most"),
+    "ttfa_ratio": (_ratio, "the same, at most so many times the stable revision's"),
+    "rtf": (_ratio, "P95 real-time factor of the canary, at most"),
+    "rtf_ratio": (_ratio, "the same, at most so many times the stable revision's"),
+    "error_rate": (_share, "failed requests of the canary, at most; a share, 0 to 1"),
+    "error_excess": (_share, "the same, at most so much over the stable revision's"),
+    "continuity": (_share, "streams without a gap of the canary, at least; a share, 0 to 1"),
+    "continuity_ratio": (_ratio, "the same, at least so many times the stable revision's"),
 }
 
 
@@ -103,30 +128,22 @@ def _analysis_options() -> argparse.ArgumentParser:
     group.add_argument("--check", type=_seconds, default=15.0, metavar="S", help="between two looks; default 15")
     group.add_argument("--query-timeout", type=_seconds, default=15.0, metavar="S", help="of one query; default 15")
     group.add_argument(
-        "--min-requests", type=float, default=50.0, metavar="N", help="per revision and step; default 50"
+        "--min-requests", type=_requests, default=50.0, metavar="N", help="per revision and step; default 50"
     )
     group.add_argument("--patience", type=_seconds, default=1800.0, metavar="S", help="without numbers; default 1800")
     group.add_argument("--without-data", choices=("rollback", "stop"), default="rollback", help="after --patience")
     group.add_argument(
         "--skip", action="append", default=[], choices=("ttfa", "rtf", "errors", "continuity"), help="do not look at it"
     )
-    for name, what in THRESHOLDS.items():
-        group.add_argument("--" + name.replace("_", "-"), dest=name, type=float, metavar="X", help=what)
+    for name, (kind, what) in THRESHOLDS.items():
+        group.add_argument("--" + name.replace("_", "-"), dest=name, type=kind, metavar="X", help=what)
     return parser
 
 
 def _percent(text: str) -> int:
-    value = int(text)
-    if not 0 <= value <= 100:
-        raise argparse.ArgumentTypeError(f"{value} is not from 0 to 100")
-    return value
-
-
-def _seconds(text: str) -> float:
-    value = float(text)
-    if not 0 < value < 1e9:
-        raise argparse.ArgumentTypeError(f"{text} is no time in seconds")
-    return value
+    if not re.fullmatch("[0-9]{1,3}", text) or int(text) > 100:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole percentage from 0 to 100")
+    return int(text)
 
 
 def _steps(text: str) -> tuple[int, ...]:

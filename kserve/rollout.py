@@ -1,13 +1,16 @@
 """The rollout command: python kserve/rollout.py deploy|status|canary|watch|promote|rollback|warm|delete.
 
-Exit codes: 0 done; 1 failed, or rolled back; 2 a command line that is none. Whatever ends a command is one sentence
-on stderr. Every command may be cut off and run again: the cluster holds all that it needs to go on.
+Exit codes: 0 done; 1 failed, interrupted or rolled back; 2 a command line that is none. Whatever ends a command is one
+sentence on stderr; SIGTERM and SIGHUP end it as Ctrl-C does. Every command may be cut off and run again: the cluster
+holds all that it needs to go on.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import signal
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
 def main(arguments: list[str] | None = None) -> int:
     options = parse(arguments, COMMANDS)
+    _prepare_process()
     try:
         options.command(options)
     except ImportError as error:
@@ -38,10 +42,20 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _prepare_process() -> None:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, signal.default_int_handler)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show ends nothing
+
+
 def _deploy(options: argparse.Namespace) -> None:
     from deploy import deploy
 
-    manifest, progress = _manifest(options), Progress()
+    progress = Progress()
+    manifest = _manifest(options, progress)
     deploy(_cluster(options, progress, manifest), manifest, _patience(options), progress, options.force)
 
 
@@ -49,13 +63,17 @@ def _status(options: argparse.Namespace) -> None:
     from report import as_data, as_table
 
     service = _cluster(options, Progress(sys.stderr)).require()
-    sys.stdout.write((json.dumps(as_data(service), indent=2) if options.json else as_table(service)) + "\n")
+    output = Progress()
+    output.say(json.dumps(as_data(service), indent=2) if options.json else as_table(service))
+    if output.failure:
+        raise RolloutError(f"the status could not be written: {output.failure}")
 
 
 def _canary(options: argparse.Namespace) -> None:
     from manifest import lay_over, with_image
 
-    manifest, progress = _manifest(options) if options.file else None, Progress()
+    progress = Progress()
+    manifest = _manifest(options, progress) if options.file else None
     cluster = _cluster(options, progress, manifest)
     change = None
     if manifest is not None:
@@ -108,7 +126,7 @@ def _warm(options: argparse.Namespace) -> None:
     if options.body:
         try:
             body = json.loads(Path(options.body).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RolloutError(f"{options.body} is no JSON file: {error}") from None
     warm(url, options.host, body, _patience(options), progress)
 
@@ -123,10 +141,13 @@ def _delete(options: argparse.Namespace) -> None:
     progress.say(f"deleted: {cluster.name} is gone")
 
 
-def _manifest(options: argparse.Namespace) -> dict:
+def _manifest(options: argparse.Namespace, progress: Progress) -> dict:
     from manifest import read_manifest
 
-    return read_manifest(options.file)
+    manifest, others = read_manifest(options.file)
+    if others:
+        progress.say(f"left to kubectl apply: {', '.join(others)}")
+    return manifest
 
 
 def _cluster(options: argparse.Namespace, progress: Progress, manifest: dict | None = None) -> Cluster:
@@ -185,7 +206,7 @@ def _patience(options: argparse.Namespace) -> Patience:
 
 
 def _fail(sentence: str) -> int:
-    sys.stderr.write(f"rollout.py: {sentence}\n")
+    Progress(sys.stderr).say(f"rollout.py: {sentence}")
     return 1
 
 

@@ -149,6 +149,8 @@ class StepwiseRollout:
         self._progress.say(f"rolling back: {why}")
         try:
             self._rollout.rollback()
+        except KeyboardInterrupt:
+            raise RolloutError(f"the canary failed ({why}), rolling back was interrupted: run rollback again") from None
         except RolloutError as error:
             raise RolloutError(
                 f"the canary failed ({why}), and rolling back too: {error}; run rollback again"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -41,15 +42,23 @@ class Goal:
 
 
 class Progress:
-    """Lines on stdout or another stream, each said once until something else was said."""
+    """Lines on stdout or another stream, each said once until something else was said.
+
+    A stream that takes no more is given up, as `failure` tells: no line is worth a rollback that does not happen.
+    """
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream, self._last = stream or sys.stdout, ""
+        self.failure = ""
 
     def say(self, line: str) -> None:
         if line != self._last:
-            self._stream.write(line + "\n")
-            self._stream.flush()
+            try:
+                print(line, file=self._stream, flush=True)
+            except OSError as error:
+                self.failure = error.strerror or str(error)
+                # What stayed in the buffer would fail once more when the process ends.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
         self._last = line
 
 

@@ -35,8 +35,11 @@ def model_import(folder: Path, name: str | None, progress: ProgressLine) -> None
     except ModelError as error:
         raise LaunchError(error.message) from error
     version = hashlib.sha256(repr(sorted(manifest.files.items())).encode()).hexdigest()[:16]
+    tag = f"{name}:{version}"
     try:
-        tag = _store(folder, f"{name}:{version}", replace(manifest, name=name), progress)
+        _store(folder, tag, replace(manifest, name=name), progress)
+    except ModelError as error:
+        raise LaunchError(error.message) from error
     except OSError as error:
         raise LaunchError(f"{error.filename or folder}: {error.strerror or error}.") from error
     progress.clear()
@@ -56,14 +59,35 @@ def _manifest(folder: Path, progress: ProgressLine) -> Manifest:
     return replace(held, files={file: held.files.get(file) or record_of(folder / file) for file in files_of(folder)})
 
 
-def _store(folder: Path, tag: str, manifest: Manifest, progress: ProgressLine) -> str:
+def _store(folder: Path, tag: str, manifest: Manifest, progress: ProgressLine) -> None:
     os.environ.setdefault("BENTOML_DO_NOT_TRACK", "true")
+    from bentoml.exceptions import BentoMLException
+
+    try:
+        if _holds(tag):  # a save under a tag that exists would fail at its end
+            return
+        try:
+            _save(folder, tag, manifest, progress)
+        except BentoMLException:
+            if not _holds(tag):  # else another import of the same files was faster
+                raise
+    except BentoMLException as error:
+        raise LaunchError(f"{' '.join(str(error).split())}.") from error
+
+
+def _holds(tag: str) -> bool:
     import bentoml
 
     try:
-        return str(bentoml.models.get(tag).tag)  # a save under a tag that exists would fail at its end
+        bentoml.models.get(tag)
     except bentoml.exceptions.NotFound:
-        pass
+        return False
+    return True
+
+
+def _save(folder: Path, tag: str, manifest: Manifest, progress: ProgressLine) -> None:
+    import bentoml
+
     labels = {"source": manifest.source or "folder", **({"repo": manifest.repo} if manifest.repo else {})}
     with bentoml.models.create(tag, labels=labels) as model:
         for file in manifest.files:
@@ -73,7 +97,6 @@ def _store(folder: Path, tag: str, manifest: Manifest, progress: ProgressLine) -
             shutil.copyfile(folder / file, target)
         write_manifest(Path(model.path), manifest)
         verify(Path(model.path), manifest, lambda file: progress.show("verifying", file))
-        return str(model.tag)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -108,7 +109,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _say(line: str) -> None:
-    print(line, flush=True)
+    """Ends the process where nobody reads on or the disk is full: that is no fault of what is worked on."""
+    try:
+        print(line, flush=True)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what stayed in the buffer would fail again at the end
+        sys.exit(f"error: stdout cannot be written: {error.strerror or error}")
 
 
 if __name__ == "__main__":

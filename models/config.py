@@ -284,5 +284,5 @@ def _load_folder_config(path: Path) -> VoiceFolderConfig:
         if config.frontend not in ("upstream", "phonemes"):
             raise ValueError(f"frontend is {config.frontend!r}; known are 'upstream' and 'phonemes'")
         return config
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise ModelError("model_config_invalid", f"{path}: {error}") from error

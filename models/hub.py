@@ -7,11 +7,17 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from models.errors import ModelError
 
+if TYPE_CHECKING:
+    import httpx2
+
+LISTING_SECONDS = 30.0  # without an answer
+MAX_RATE_LIMIT_SECONDS = 60
 INSTALL = '.venv/bin/pip install ".[hub]"'
+_NO_LISTING = (ValueError, TypeError, LookupError, AttributeError, RecursionError)  # by the libraries, unchecked
 _OWNER_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 # Short names, and what they are called on each hub.
@@ -95,27 +101,33 @@ class HuggingFace:
         from huggingface_hub import HfApi
 
         with self._errors(repo, revision):
-            info = HfApi(self._endpoint).model_info(repo, revision=revision, files_metadata=True)
-        files = {
-            entry.rfilename: RemoteFile(
-                entry.rfilename,
-                entry.size or 0,
-                sha256=entry.lfs.sha256 if entry.lfs else None,
-                git_sha1=None if entry.lfs else entry.blob_id,
+            info = HfApi(self._endpoint).model_info(
+                repo, revision=revision, files_metadata=True, timeout=LISTING_SECONDS
             )
-            for entry in info.siblings or ()
-        }
-        return Snapshot(repo, info.sha or revision or "main", files)
+            files = {
+                entry.rfilename: _stated(
+                    entry.rfilename,
+                    entry.size,
+                    sha256=entry.lfs.sha256 if entry.lfs else None,
+                    git_sha1=None if entry.lfs else entry.blob_id,
+                )
+                for entry in info.siblings or ()
+            }
+            commit = _hash(info.sha, digits=40)
+            if commit is None:
+                raise ValueError("no commit is named")
+        return Snapshot(repo, commit, files)
 
     def download(self, snapshot: Snapshot, file: RemoteFile, folder: Path) -> None:
         from huggingface_hub import hf_hub_url
         from huggingface_hub.file_download import http_get
-        from huggingface_hub.utils import build_hf_headers
+        from huggingface_hub.utils import build_hf_headers, get_session
 
         # The library's snapshot_download starts a file anew after the process was ended; http_get, which it is built
         # upon, continues one. The revision is in the name: bytes of another one are not continued.
         part = folder / f"{file.name}.{snapshot.revision}.part"
         part.parent.mkdir(parents=True, exist_ok=True)
+        get_session().event_hooks["response"] = [_refuse_long_waits]
         url = hf_hub_url(snapshot.repo, file.name, revision=snapshot.revision, endpoint=self._endpoint)
         with self._errors(snapshot.repo, snapshot.revision), part.open("ab") as stream:
             if stream.tell() > file.size:
@@ -153,7 +165,7 @@ class HuggingFace:
             raise _unreachable(self._endpoint, "HF_HUB_OFFLINE forbids it") from error
         except httpx2.HTTPError as error:
             raise _unreachable(self._endpoint, error) from error
-        except ValueError as error:
+        except _NO_LISTING as error:
             raise _refused(self._endpoint, f"what is not Hugging Face's language ({error})") from error
         except OSError as error:
             if error.errno is not None:
@@ -176,7 +188,7 @@ class ModelScope:
         revision = revision or "master"
         with self._errors(repo, revision):
             entries = self._api.list_repo_files(repo, "model", revision=revision)
-        files = {entry.path: RemoteFile(entry.path, entry.size, entry.sha256) for entry in entries if not entry.is_dir}
+            files = {entry.path: _stated(entry.path, entry.size, entry.sha256) for entry in entries if not entry.is_dir}
         return Snapshot(repo, revision, files)
 
     def download(self, snapshot: Snapshot, file: RemoteFile, folder: Path) -> None:
@@ -208,9 +220,39 @@ class ModelScope:
             raise _refused(self._endpoint, error.status_code) from error
         except (errors.HubError, requests.RequestException) as error:
             raise _unreachable(self._endpoint, error) from error
+        except _NO_LISTING as error:
+            raise _refused(self._endpoint, f"what is not ModelScope's language ({error})") from error
 
 
 HUBS: Mapping[str, type[HuggingFace] | type[ModelScope]] = {hub.source: hub for hub in (HuggingFace, ModelScope)}
+
+
+def _stated(name: str, size: int | None, sha256: str | None, git_sha1: str | None = None) -> RemoteFile:
+    """The file that an entry of a listing states; one of _NO_LISTING where it states none."""
+    if not isinstance(name, str) or type(size) is not int or size < 0:
+        raise ValueError(f"{name!r} has the size {size!r}")
+    return RemoteFile(name, size, _hash(sha256, digits=64), _hash(git_sha1, digits=40))
+
+
+def _hash(text: str | None, digits: int) -> str | None:
+    """In lower case; None where the hub states none."""
+    if not text:
+        return None
+    if not re.fullmatch(f"[0-9a-fA-F]{{{digits}}}", text):
+        raise ValueError(f"{text!r} is no hash")
+    return text.lower()
+
+
+def _refuse_long_waits(response: httpx2.Response) -> None:
+    """Raises the library's error where it would sleep for as long as the hub asks, be it hours, and then ask again."""
+    if response.status_code != 429:
+        return
+    from huggingface_hub.utils import hf_raise_for_status, parse_ratelimit_headers
+
+    limit, after = parse_ratelimit_headers(response.headers), response.headers.get("Retry-After", "")
+    if max(limit.reset_in_seconds if limit else 0, int(after) if after.isdecimal() else 0) > MAX_RATE_LIMIT_SECONDS:
+        response.read()
+        hf_raise_for_status(response)
 
 
 def _not_found(repo: str, revision: str | None, endpoint: str, token: str) -> ModelError:

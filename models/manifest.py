@@ -42,8 +42,6 @@ class Manifest:
 def read_manifest(root: Path) -> Manifest | None:
     """The manifest of the folder `root`, None if it has none. Raises ModelError manifest_invalid."""
     path = root / MANIFEST_FILE
-    if not path.is_file():
-        return None
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         files = {name: _record(name, entry) for name, entry in data.pop("files").items()}
@@ -52,7 +50,9 @@ def read_manifest(root: Path) -> Manifest | None:
             if not isinstance(value, (str, type(None))):
                 raise ValueError(f"{value!r} is no text")
         return manifest
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (IsADirectoryError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ModelError("manifest_invalid", f"{path} is no manifest of CosyServe: {error}") from error
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import hashlib
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from models.config import STAGING, model_files
@@ -35,25 +38,40 @@ def pull(
     files = [snapshot.files[file] for file in model_files(snapshot.files, f"{repo} on {hub.source}")]
     try:
         _check_target(root, files, hub.source, snapshot)
-        records = {file.name: record for file in files if (record := _record_if_right(root / file.name, file))}
-        missing = [file for file in files if file.name not in records]
-        report(f"{repo} at {snapshot.revision[:12]}: {len(missing)} of {len(files)} files are to come, {_mb(missing)}")
-        _check_space(root, missing)
-        staging, yaml = root / STAGING, files[-1]
-        staging.mkdir(parents=True, exist_ok=True)
-        for file in missing:
-            report(f"{file.name}, {_mb([file])}")
-            records[file.name] = _fetch(hub, snapshot, file, staging)
-            if file is not yaml:
-                _place(staging / file.name, root / file.name)
-        manifest = Manifest(name, dict(sorted(records.items())), hub.source, repo, snapshot.revision)
-        write_manifest(root, manifest)
-        if yaml in missing:
-            _place(staging / yaml.name, root / yaml.name)
-        shutil.rmtree(staging)
+        with _alone(root / STAGING, report) as staging:
+            records = {file.name: record for file in files if (record := _record_if_right(root / file.name, file))}
+            missing, yaml = [file for file in files if file.name not in records], files[-1]
+            size = f"{len(missing)} of {len(files)} files are to come, {_mb(missing)}"
+            report(f"{repo} at {snapshot.revision[:12]}: {size}")
+            _check_space(root, missing)
+            for file in missing:
+                report(f"{file.name}, {_mb([file])}")
+                records[file.name] = _fetch(hub, snapshot, file, staging)
+                if file is not yaml:
+                    _place(staging / file.name, root / file.name)
+            manifest = Manifest(name, dict(sorted(records.items())), hub.source, repo, snapshot.revision)
+            write_manifest(root, manifest)
+            if yaml in missing:
+                _place(staging / yaml.name, root / yaml.name)
+        # After the lock, which NFS keeps as a file until it is closed. Whoever takes it now finds the folder whole.
+        shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
         raise ModelError("target_not_usable", f"{error.filename or root}: {error.strerror or error}") from error
     return manifest
+
+
+@contextlib.contextmanager
+def _alone(staging: Path, report: Callable[[str], None]) -> Iterator[Path]:
+    """The folder `staging`, made and locked for this process. Raises ModelError target_not_usable, OSError."""
+    staging.mkdir(parents=True, exist_ok=True)
+    with (staging / "lock").open("ab") as lock:  # a file of its own: NFS locks only what is open for writing
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EAGAIN, errno.EACCES):
+                raise ModelError("target_not_usable", f"another pull is at work in {staging.parent}") from error
+            report(f"{staging.parent} is on a file system without locks: see that no other pull works there")
+        yield staging
 
 
 def _check_target(root: Path, files: Sequence[RemoteFile], source: str, snapshot: Snapshot) -> None:

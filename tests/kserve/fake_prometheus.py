@@ -38,7 +38,10 @@ KINDS = (
 
 @dataclass
 class FakePrometheus:
-    """Answers instant queries from `series` by revision; `illness`: empty, error, not-json, slow, refuse."""
+    """Answers instant queries from `series` by revision; `illness`: empty, error, not-json, nested,
+
+    slow, trickle, twice, refuse.
+    """
 
     series: dict[str, Series] = field(default_factory=dict)
     illness: str = ""
@@ -74,6 +77,8 @@ class FakePrometheus:
             return 500, json.dumps({"status": "error", "errorType": "internal", "error": "query timed out"}).encode()
         if self.illness == "not-json":
             return 502, b"<html>bad gateway</html>"
+        if self.illness == "nested":
+            return 200, b"[" * 200_000
         found = re.search(r'revision="([^"]*)"', query)
         kind = next((name for words, name in KINDS if words in query), None)
         if found is None or kind is None or 'namespace="tts"' not in query:
@@ -81,6 +86,8 @@ class FakePrometheus:
         series = self.series.get(found.group(1))
         value = None if series is None or self.illness == "empty" else getattr(series, kind)
         result = [] if value is None else [{"metric": {}, "value": [time.time(), _text(value)]}]
+        if self.illness == "twice":
+            result *= 2
         return 200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": result}}).encode()
 
 
@@ -103,6 +110,9 @@ def _handler(fake: FakePrometheus) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
             # The client may have given up meanwhile.
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                while fake.illness == "trickle":
+                    self.wfile.write(b" ")
+                    time.sleep(0.1)
                 self.wfile.write(payload)
 
         def illness_refuses(self) -> bool:

@@ -34,15 +34,15 @@ class Outcome:
 
 
 class Running:
-    """A command under way."""
+    """A command under way; `log`: what its stdout is, instead of a file."""
 
-    def __init__(self, folder: Path, arguments: list[str], stdin: str) -> None:
+    def __init__(self, folder: Path, arguments: list[str], stdin: str, log: Path | None = None) -> None:
         own = Path(tempfile.mkdtemp(dir=folder))
         self._out, self._err, entry = own / "stdout", own / "stderr", own / "stdin"
         entry.write_text(stdin)
         for file in (self._out, self._err):
             file.write_text("")
-        files = [str(path) for path in (entry, self._out, self._err)]
+        files = [str(path) for path in (entry, log or self._out, self._err)]
         self._process: ForkServerProcess = _FORKS.Process(target=_become, args=(str(SCRIPT), arguments, files))
         self._process.start()
 
@@ -69,10 +69,10 @@ class Running:
         self._process.kill()
         self._process.join(10)
 
-    def interrupt(self) -> Outcome:
-        """Ctrl-C."""
+    def interrupt(self, number: int = signal.SIGINT) -> Outcome:
+        """Ctrl-C, or another signal."""
         assert self._process.pid is not None
-        os.kill(self._process.pid, signal.SIGINT)
+        os.kill(self._process.pid, number)
         return self.wait()
 
 
@@ -87,7 +87,10 @@ def _become(script: str, arguments: list[str], files: list[str]) -> None:
     for number, path in enumerate(files):
         handle = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_APPEND)
         os.dup2(handle, number)
-    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - stays open as long as the process
+    # They stay open as long as the process.
+    sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.argv = [script, *arguments]
     sys.path[0:0] = [str(Path(script).parent)]
     runpy.run_path(script, run_name="__main__")

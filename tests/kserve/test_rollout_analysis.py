@@ -121,14 +121,17 @@ def test_a_missing_number_is_no_success(stage: Stage, figures: dict[str, float |
         ("error", "Prometheus refuses a query: query timed out"),
         ("not-json", "answers 502 without a query result"),
         ("refuse", "cannot be reached"),
+        ("nested", "answers 200 without a query result"),
         ("slow", "cannot be reached (ReadTimeout"),
+        ("trickle", "cannot be reached (ReadTimeout"),
+        ("twice", "answers one query with 2 numbers"),
         ("empty", "Prometheus has no requests"),
     ],
 )
 def test_a_prometheus_that_is_ill_ends_in_a_rollback(stage: Stage, illness: str, said: str) -> None:
     stage.canary(percent=50)
     stage.prometheus.illness = illness
-    outcome = stage.run("watch", *(["--query-timeout", "0.2"] if illness == "slow" else []))
+    outcome = stage.run("watch", *(["--query-timeout", "0.2"] if illness in ("slow", "trickle") else []))
     assert outcome.code == 1
     assert "rolled back: no verdict after" in outcome.err
     assert said in outcome.err

@@ -35,6 +35,7 @@ def test_the_script_runs_by_its_path_and_its_folder_does_not_hide_the_sdk(stage:
     environment = {**os.environ, "PYTHONPATH": str(SCRIPT.parents[1])}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
+    assert "left to kubectl apply: ConfigMap other\n" in done.stdout
     assert f"created {NAME} in namespace tts" in done.stdout
     assert f"ready: {FIRST} 100 %" in done.stdout
 

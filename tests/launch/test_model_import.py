@@ -81,6 +81,33 @@ def test_the_same_files_have_the_same_tag_and_others_another(store: Path, folder
     assert (resolve(f"bento:{first}") / "spk2info.pt").is_file()
 
 
+def test_two_imports_of_one_folder_at_once_are_both_done(store: Path, folder: Path) -> None:
+    """The second comes up against the first one's tag only when it saves: here the other process waits until then."""
+    faster = (
+        "import subprocess, sys; import launch.model_import as slower; save = slower._save\n"
+        "def late(*arguments):\n"
+        "    command = [sys.executable, '-m', 'launch.model_import', *sys.argv[1:]]\n"
+        "    subprocess.run(command, check=True, capture_output=True)\n"
+        "    save(*arguments)\n"
+        "slower._save = late\n"
+        "from pathlib import Path; from launch.terminal import run\n"
+        "sys.exit(run('model-import', lambda progress: slower.model_import(Path(sys.argv[1]), 'voice', progress)))"
+    )
+    command = [sys.executable, "-c", faster, str(folder), "--name", "voice"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False), done.stderr
+    assert f"bento:{tag_of(str(folder), '--name', 'voice')}" in done.stdout
+
+
+def test_a_store_with_half_a_model_is_one_sentence(store: Path, folder: Path) -> None:
+    name, _, version = tag_of(str(folder), "--name", "voice").partition(":")
+    (store / "models" / name / version / "model.yaml").unlink()  # as a copy that was cut off leaves it
+    done = model_import(str(folder), "--name", "voice")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("model-import: ")
+    assert "Traceback" not in done.stderr
+
+
 def test_a_damaged_folder_is_not_imported(store: Path, folder: Path) -> None:
     manifest = [sys.executable, "-m", "models", "manifest", str(folder)]
     assert subprocess.run(manifest, cwd=ROOT, capture_output=True, check=False).returncode == 0

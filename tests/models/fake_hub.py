@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -30,6 +30,10 @@ class FakeHub:
     wrong: set[str] = field(default_factory=set)  # files that arrive with another content than listed
     gated: bool = False
     down: bool = False  # every request is answered 503
+    silent: bool = False  # no listing is answered
+    commit: object = COMMIT  # as Hugging Face's listing names it
+    edit: Callable[[Any], Any] = lambda listing: listing  # what a listing is turned into
+    limited: dict[str, str] = field(default_factory=dict)  # headers with which every file is answered 429
     served: list[tuple[str, int, int]] = field(default_factory=list)  # path, first byte asked for, bytes sent
     stalled: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
@@ -95,11 +99,13 @@ class _Handler(BaseHTTPRequestHandler):
         if revision not in ("main", COMMIT):
             return self._json(404, {"error": "Invalid rev id"}, {"X-Error-Code": "RevisionNotFound"})
         siblings = [_sibling(name, content) for name, content in self.hub.files.items()]
-        return self._json(200, {"id": REPO, "sha": COMMIT, "siblings": siblings})
+        return self._listing({"id": REPO, "sha": self.hub.commit, "siblings": siblings})
 
     def _hugging_face_file(self, name: str) -> None:
         if self.hub.gated:
             return self._json(403, {"error": "Access is restricted"}, {"X-Error-Code": "GatedRepo"})
+        if self.hub.limited:
+            return self._json(429, {"error": "Too many requests"}, self.hub.limited)
         if len(self.hub.files[name]) < LARGE:
             return self._file(name)
         self.send_response(302)  # large files lie on another server
@@ -122,7 +128,14 @@ class _Handler(BaseHTTPRequestHandler):
             }
             for name, content in self.hub.files.items()
         ]
-        return self._json(200, {"Code": 200, "Data": {"Files": entries}, "Success": True})
+        return self._listing({"Code": 200, "Data": {"Files": entries}, "Success": True})
+
+    def _listing(self, body: object) -> None:
+        if self.hub.silent:
+            self.hub.released.wait(60)
+            self.close_connection = True
+            return None
+        return self._json(200, self.hub.edit(body))
 
     def _file(self, name: str) -> None:
         hub, content = self.hub, self.hub.files[name]

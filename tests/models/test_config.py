@@ -198,6 +198,7 @@ def test_a_folder_declares_its_name_and_front_end(tmp_path: Path) -> None:
     [
         "{",
         "[]",
+        "[" * 200_000,
         {"frontent": "phonemes"},
         {"frontend": "magic"},
         {"max_words": "16"},

@@ -88,10 +88,19 @@ def test_a_folder_without_a_manifest_cannot_be_verified(capsys: pytest.CaptureFi
         '{"name": null, "files": {"llm.pt": {"size": "1", "sha256": "%s"}}}' % ("0" * 64),
         '{"name": null, "files": {"llm.pt": {"size": 1, "sha256": "short"}}}',
         '{"name": null, "files": {"llm.pt": {"size": 1}}}',
+        "[" * 200_000,
     ],
 )
 def test_a_manifest_that_cannot_be_read_is_an_error(folder: Path, content: str) -> None:
     (folder / MANIFEST_FILE).write_text(content)
+    with pytest.raises(ModelError, match=MANIFEST_FILE) as caught:
+        load_config(folder)
+    assert caught.value.code == "manifest_invalid"
+
+
+def test_a_folder_in_the_manifests_place_is_an_error_too(folder: Path) -> None:
+    (folder / MANIFEST_FILE).unlink()
+    (folder / MANIFEST_FILE).mkdir()
     with pytest.raises(ModelError, match=MANIFEST_FILE) as caught:
         load_config(folder)
     assert caught.value.code == "manifest_invalid"
