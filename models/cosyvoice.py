@@ -11,8 +11,8 @@ import torch
 from models.conditioning import PRESETS_FILE, Conditioning, load_presets
 from models.config import ModelConfig, load_config
 from models.errors import ModelError
-from models.flow import Flow
-from models.hift import Vocoder
+from models.flow import FLOW_FILE, Flow
+from models.hift import VOCODER_FILE, Vocoder
 from models.speech_lm import SpeechLM
 from models.token2wav import Token2Wav
 from models.tokenizer import Tokenizer
@@ -34,19 +34,21 @@ class CosyVoice:
         model: ModelConfig | str | Path,
         *,
         device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
+        lm_dtype: torch.dtype = torch.float32,
+        flow_dtype: torch.dtype = torch.float32,
         window_seconds: float | None = None,
         voice_bytes: int = 0,
     ) -> CosyVoice:
         """Load CosyVoice 2 or 3. On the CPU, float32 weights stay memory-mapped from their files.
 
-        `dtype`: of the large matrix products; the vocoder, whose phase adds up, is always float32. `window_seconds`
-        and `voice_bytes`: see Token2Wav. Raises ModelError, with the file and what is wrong with it.
+        `lm_dtype`, `flow_dtype`: of their matrix products (see SpeechLM.load and Flow.load); the vocoder, whose phase
+        adds up, is always float32. `window_seconds` and `voice_bytes`: see Token2Wav. Raises ModelError, with the file
+        and what is wrong with it.
         """
         config = model if isinstance(model, ModelConfig) else load_config(model)
         presets = load_presets(config.root / PRESETS_FILE, config)
         tokenizer = Tokenizer.load(config.root, config.version)
-        lm = SpeechLM.load(config, dtype=dtype, device=device)
+        lm = SpeechLM.load(config, dtype=lm_dtype, device=device)
         if len(tokenizer) > lm.text_vocab:
             raise ModelError(
                 "checkpoint_shape",
@@ -55,7 +57,7 @@ class CosyVoice:
             )
         token2wav = Token2Wav(
             config,
-            Flow.load(config, dtype=dtype, device=device),
+            Flow.load(config, dtype=flow_dtype, device=device),
             Vocoder.load(config, device=device),
             window_chunks=None if window_seconds is None else _chunks(window_seconds, config),
             voice_bytes=voice_bytes,
@@ -63,9 +65,12 @@ class CosyVoice:
         return cls(config, tokenizer, lm, token2wav, presets)
 
     @property
-    def weights_bytes(self) -> int:
-        networks = (self.lm, self.token2wav.flow, self.token2wav.vocoder)
-        return sum(weight.nbytes for network in networks for weight in network.parameters())
+    def mapped_bytes(self) -> int:
+        """Of weights that are read from their files when they are used, so far perhaps not."""
+        if self.token2wav.flow.device.type != "cpu":
+            return 0
+        files = [FLOW_FILE, VOCODER_FILE] + (["llm.pt"] if self.lm.dtype == torch.float32 else [])
+        return sum((self.config.root / name).stat().st_size for name in files)
 
 
 def _chunks(seconds: float, config: ModelConfig) -> int:

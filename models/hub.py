@@ -100,7 +100,7 @@ class HuggingFace:
     def snapshot(self, repo: str, revision: str | None) -> Snapshot:
         from huggingface_hub import HfApi
 
-        with self._errors(repo, revision):
+        with _listed(self._endpoint, "Hugging Face"), self._errors(repo, revision):
             info = HfApi(self._endpoint).model_info(
                 repo, revision=revision, files_metadata=True, timeout=LISTING_SECONDS
             )
@@ -165,8 +165,6 @@ class HuggingFace:
             raise _unreachable(self._endpoint, "HF_HUB_OFFLINE forbids it") from error
         except httpx2.HTTPError as error:
             raise _unreachable(self._endpoint, error) from error
-        except _NO_LISTING as error:
-            raise _refused(self._endpoint, f"what is not Hugging Face's language ({error})") from error
         except OSError as error:
             if error.errno is not None:
                 raise
@@ -186,7 +184,7 @@ class ModelScope:
 
     def snapshot(self, repo: str, revision: str | None) -> Snapshot:
         revision = revision or "master"
-        with self._errors(repo, revision):
+        with _listed(self._endpoint, "ModelScope"), self._errors(repo, revision):
             entries = self._api.list_repo_files(repo, "model", revision=revision)
             files = {entry.path: _stated(entry.path, entry.size, entry.sha256) for entry in entries if not entry.is_dir}
         return Snapshot(repo, revision, files)
@@ -220,11 +218,18 @@ class ModelScope:
             raise _refused(self._endpoint, error.status_code) from error
         except (errors.HubError, requests.RequestException) as error:
             raise _unreachable(self._endpoint, error) from error
-        except _NO_LISTING as error:
-            raise _refused(self._endpoint, f"what is not ModelScope's language ({error})") from error
 
 
 HUBS: Mapping[str, type[HuggingFace] | type[ModelScope]] = {hub.source: hub for hub in (HuggingFace, ModelScope)}
+
+
+@contextlib.contextmanager
+def _listed(endpoint: str, hub: str) -> Iterator[None]:
+    """Round the call for a listing and the reading of it; outside of what knows the client library's own errors."""
+    try:
+        yield
+    except _NO_LISTING as error:
+        raise _refused(endpoint, f"what is not {hub}'s language ({error})") from error
 
 
 def _stated(name: str, size: int | None, sha256: str | None, git_sha1: str | None = None) -> RemoteFile:
@@ -250,7 +255,8 @@ def _refuse_long_waits(response: httpx2.Response) -> None:
     from huggingface_hub.utils import hf_raise_for_status, parse_ratelimit_headers
 
     limit, after = parse_ratelimit_headers(response.headers), response.headers.get("Retry-After", "")
-    if max(limit.reset_in_seconds if limit else 0, int(after) if after.isdecimal() else 0) > MAX_RATE_LIMIT_SECONDS:
+    used_up = limit is not None and limit.remaining == 0
+    if (limit.reset_in_seconds if used_up else int(after) if after.isdecimal() else 0) > MAX_RATE_LIMIT_SECONDS:
         response.read()
         hf_raise_for_status(response)
 

@@ -32,6 +32,15 @@ class KVCache:
         self._rows = torch.arange(slots, device=device)
 
     @property
+    def dtype(self) -> torch.dtype:
+        return self.keys[0].dtype
+
+    @property
+    def capacity(self) -> int:
+        """Positions of each slot."""
+        return self.keys[0].shape[2]
+
+    @property
     def n(self) -> int:
         """Live sequences."""
         return len(self.lengths)
@@ -57,17 +66,23 @@ class KVCache:
                 storage[slot, :, moved:size] = 0
             storage[last, :, :moved] = 0  # a sequence that went non-finite leaves nothing behind
         self._positions[slot] = moved
+        self._positions[last] = 0
         self.lengths[slot] = moved
         self.lengths.pop()
         return last if slot != last else None
 
     def reserve(self, length: int) -> None:
         """Make room for sequences of `length` positions."""
-        capacity = self.keys[0].shape[2]
+        capacity = self.capacity
         if length > capacity:
             while capacity < length:
                 capacity *= 2
             self._grow(capacity=capacity)
+
+    def reserve_slots(self, count: int) -> None:
+        """Make room for `count` sequences, live or not."""
+        if count > len(self._rows):
+            self._grow(slots=count)
 
     def advance(self, slot: int, count: int) -> None:
         """`count` positions were written to `slot`."""
@@ -88,6 +103,7 @@ class KVCache:
         """`[count]` int64: 0..count-1."""
         return self._rows[:count]
 
+    @torch.inference_mode(False)  # what grows in a step can also be changed outside of one
     def _grow(self, *, slots: int = 0, capacity: int = 0) -> None:
         old = self.keys[0].shape
         shape = (max(slots, old[0]), old[1], max(capacity, old[2]), old[3])

@@ -15,6 +15,7 @@ from models.errors import ModelError
 from models.hub import Hub, RemoteFile, Snapshot
 from models.manifest import FileRecord, Manifest, read_manifest, record_of, write_manifest
 
+LOCK = ".pull.lock"  # inside a model folder; it stays, as one that was removed could be held twice
 _HEADROOM = 64 * 2**20  # bytes that stay free on the disk
 
 
@@ -38,12 +39,15 @@ def pull(
     files = [snapshot.files[file] for file in model_files(snapshot.files, f"{repo} on {hub.source}")]
     try:
         _check_target(root, files, hub.source, snapshot)
-        with _alone(root / STAGING, report) as staging:
+        with _alone(root, report):
+            _check_target(root, files, hub.source, snapshot)  # another pull may have ended meanwhile
+            staging = root / STAGING
             records = {file.name: record for file in files if (record := _record_if_right(root / file.name, file))}
             missing, yaml = [file for file in files if file.name not in records], files[-1]
             size = f"{len(missing)} of {len(files)} files are to come, {_mb(missing)}"
             report(f"{repo} at {snapshot.revision[:12]}: {size}")
             _check_space(root, missing)
+            staging.mkdir(exist_ok=True)
             for file in missing:
                 report(f"{file.name}, {_mb([file])}")
                 records[file.name] = _fetch(hub, snapshot, file, staging)
@@ -53,25 +57,24 @@ def pull(
             write_manifest(root, manifest)
             if yaml in missing:
                 _place(staging / yaml.name, root / yaml.name)
-        # After the lock, which NFS keeps as a file until it is closed. Whoever takes it now finds the folder whole.
-        shutil.rmtree(staging, ignore_errors=True)
+            shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
         raise ModelError("target_not_usable", f"{error.filename or root}: {error.strerror or error}") from error
     return manifest
 
 
 @contextlib.contextmanager
-def _alone(staging: Path, report: Callable[[str], None]) -> Iterator[Path]:
-    """The folder `staging`, made and locked for this process. Raises ModelError target_not_usable, OSError."""
-    staging.mkdir(parents=True, exist_ok=True)
-    with (staging / "lock").open("ab") as lock:  # a file of its own: NFS locks only what is open for writing
+def _alone(root: Path, report: Callable[[str], None]) -> Iterator[None]:
+    """`root` made and locked for this process. Raises ModelError target_not_usable, OSError."""
+    root.mkdir(parents=True, exist_ok=True)
+    with (root / LOCK).open("ab") as lock:  # NFS locks only what is open for writing
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno in (errno.EAGAIN, errno.EACCES):
-                raise ModelError("target_not_usable", f"another pull is at work in {staging.parent}") from error
-            report(f"{staging.parent} is on a file system without locks: see that no other pull works there")
-        yield staging
+                raise ModelError("target_not_usable", f"another pull is at work in {root}") from error
+            report(f"{root} is on a file system without locks: see that no other pull works there")
+        yield
 
 
 def _check_target(root: Path, files: Sequence[RemoteFile], source: str, snapshot: Snapshot) -> None:
@@ -100,10 +103,9 @@ def _check_target(root: Path, files: Sequence[RemoteFile], source: str, snapshot
 
 
 def _check_space(root: Path, missing: Sequence[RemoteFile]) -> None:
-    existing = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     staged = sum(path.stat().st_size for path in (root / STAGING).rglob("*") if path.is_file())
     needed = sum(file.size for file in missing) - staged + _HEADROOM
-    free = shutil.disk_usage(existing).free
+    free = shutil.disk_usage(root).free
     if missing and free < needed:
         raise ModelError(
             "target_not_usable",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,9 +17,22 @@ from torch import Tensor, nn
 
 from models.errors import ModelError
 from models.kv_cache import KVCache
+from models.linear import Linear, linear
 
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 """(layer, q `[N, heads, head_dim]`, k and v `[N, kv_heads, head_dim]`) -> `[N, heads * head_dim]`."""
+
+
+_BLOCK = 16
+"""In half precision keys are looked at in blocks of so many: then sums do not depend on how long a neighbour is."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The positions that a step looks at: those below `stop`. `ragged`: some sequences end before."""
+
+    stop: int
+    ragged: bool = True
 
 
 @dataclass(frozen=True)
@@ -59,7 +72,10 @@ def load_qwen2_config(path: Path) -> Qwen2Config:
 
 
 class Qwen2(nn.Module):
-    """Token embeddings and decoder layers. `[N, hidden]` in, `[N, hidden]` out, N positions of any sequences."""
+    """Token embeddings and decoder layers. `[N, hidden]` in, `[N, hidden]` out, N positions of any sequences.
+
+    Between the layers everything is float32, whatever the precision of their products.
+    """
 
     def __init__(self, config: Qwen2Config) -> None:
         super().__init__()
@@ -67,18 +83,32 @@ class Qwen2(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab, config.hidden)
         self.layers = nn.ModuleList(_Layer(config) for _ in range(config.layers))
         self.norm = nn.RMSNorm(config.hidden, eps=config.rms_eps)
-        self._operands: _Operands | None = None
+
+    def pack(
+        self, weights: Callable[[int], Mapping[str, Tensor]], *, dtype: torch.dtype, device: torch.device | str
+    ) -> None:
+        """Make what a step computes with, in place of the layers as the checkpoint has them.
+
+        `weights`: the tensors of a layer, by its parameters' names; none is kept where `linear` copies. Raises
+        ModelError precision_unsupported.
+        """
+        count = len(self.layers)
+        self.layers = nn.ModuleList()
+        self._operands = _Operands(self.config, self.norm.weight, device)
+        self._operands.layers = [self._operands.layer(weights(index), dtype) for index in range(count)]
 
     def prefill(self, x: Tensor, cache: KVCache, slot: int) -> Tensor:
         """Append `x: [N, hidden]` to the sequence in `slot`; output of its last position, `[1, hidden]`."""
         start, count = cache.lengths[slot], len(x)
         stop = start + count
         cache.reserve(stop)
+        self._operands.prepare(stop)
         heads, kv_heads, size = self.config.heads, self.config.kv_heads, self.config.head_dim
         positions = torch.arange(stop, device=x.device)
         mask = None
         if start and count > 1:  # SDPA's own causal mask is aligned to the first key
-            mask = x.new_zeros(count, stop).masked_fill_(positions > positions[start:, None], -torch.inf)
+            mask = torch.zeros(count, stop, dtype=cache.dtype, device=x.device)
+            mask.masked_fill_(positions > positions[start:, None], -torch.inf)
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = cache.keys[layer][slot], cache.values[layer][slot]
@@ -95,22 +125,30 @@ class Qwen2(nn.Module):
             )
             return mixed[0].transpose(0, 1).reshape(count, heads * size)
 
-        x = self._run(x, positions[start:], stop, attend)
+        x = self._run(x, positions[start:], cache.dtype, attend)
         cache.advance(slot, count)
         return x[-1:]
 
-    def decode(self, x: Tensor, cache: KVCache) -> Tensor:
-        """One position `x: [B, hidden]` for each of the first B sequences; output `[B, hidden]`."""
-        count = len(x)
+    def reserve_step(self, cache: KVCache, count: int) -> Span:
+        """Make room for one more position of the first `count` sequences, and say what `step` has to look at."""
         lengths = cache.lengths[:count]
         longest = max(lengths) + 1
         cache.reserve(longest)
+        self._operands.prepare(cache.capacity)
+        block = 1 if cache.dtype == torch.float32 else _BLOCK
+        stop = min(-(-longest // block) * block, cache.capacity)
+        return Span(stop, ragged=min(lengths) + 1 < stop)
+
+    def step(self, x: Tensor, cache: KVCache, span: Span) -> Tensor:
+        """One position `x: [B, hidden]` for each of the first B sequences; `[B, hidden]`.
+
+        Operations on tensors only, whose shapes B and `span` determine: what a CUDA graph can hold. Room must have been
+        reserved, and `cache.advance_first` is to follow.
+        """
+        count, stop = len(x), span.stop
         heads, kv_heads, size = self.config.heads, self.config.kv_heads, self.config.head_dim
         rows, positions = cache.rows(count), cache.next_positions(count)
-        mask = None
-        if min(lengths) + 1 < longest:
-            unseen = torch.arange(longest, device=x.device) > positions[:, None]
-            mask = x.new_zeros(count, 1, 1, longest).masked_fill_(unseen[:, None, None], -torch.inf)
+        mask = self._operands.mask(positions, stop, cache.dtype) if span.ragged else None
 
         def attend(layer: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             keys, values = cache.keys[layer], cache.values[layer]
@@ -119,39 +157,33 @@ class Qwen2(nn.Module):
             # With one query per sequence, the query heads of a group are so many queries of their key-value head.
             mixed = F.scaled_dot_product_attention(
                 q.view(count, kv_heads, heads // kv_heads, size),
-                keys[:count, :, :longest],
-                values[:count, :, :longest],
+                keys[:count, :, :stop],
+                values[:count, :, :stop],
                 attn_mask=mask,
             )
             return mixed.reshape(count, heads * size)
 
-        x = self._run(x, positions, longest, attend)
-        cache.advance_first(count)
-        return x
+        return self._run(x, positions, cache.dtype, attend)
 
-    def _run(self, x: Tensor, positions: Tensor, stop: int, attend: Attend) -> Tensor:
-        if self._operands is None:
-            self._operands = _Operands(self)
+    def _run(self, x: Tensor, positions: Tensor, cache_dtype: torch.dtype, attend: Attend) -> Tensor:
         operands = self._operands
-        rotation = operands.rotation(positions, stop)
+        rounded = cache_dtype != torch.float32
+        rotation = operands.rotation(positions)
+        heads, turned = self.config.heads, self.config.heads + self.config.kv_heads
         shape = (len(x), -1, self.config.head_dim)
         for index, layer in enumerate(operands.layers):
-            h = operands.rms_norm(x, layer.attention_norm)
-            q = torch.bmm(F.linear(h, layer.q, layer.q_bias).view(shape), rotation)
-            k = torch.bmm(F.linear(h, layer.k, layer.k_bias).view(shape), rotation)
-            v = F.linear(h, layer.v, layer.v_bias).view(shape)
-            x = torch.addmm(x, attend(index, q, k, v), layer.o)
-            h = operands.rms_norm(x, layer.mlp_norm)
-            x = torch.addmm(x, F.silu(F.linear(h, layer.gate), inplace=True).mul_(F.linear(h, layer.up)), layer.down)
+            qkv = layer.qkv(operands.rms_norm(x, layer.attention_norm)).view(shape)
+            qk, v = torch.bmm(qkv[:, :turned], rotation), qkv[:, turned:]
+            if rounded:  # a conversion to the type that is there already would take as long as a small product
+                qk, v = qk.to(cache_dtype), v.to(cache_dtype)
+            x = layer.o(attend(index, qk[:, :heads], qk[:, heads:], v), x)
+            gate, up = layer.gate_up(operands.rms_norm(x, layer.mlp_norm)).chunk(2, dim=1)
+            x = layer.down(F.silu(gate).mul_(up), x)
         return operands.rms_norm(x, operands.norm)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Qwen2:
-        self._operands = None  # they refer to weights that are about to move
-        return super()._apply(fn, recurse)
 
 
 class _Layer(nn.Module):
-    """Only the parameters of one layer, by Hugging Face's names; `Qwen2._run` computes with them."""
+    """Only the parameters of one layer, by Hugging Face's names: what a checkpoint must hold."""
 
     def __init__(self, config: Qwen2Config) -> None:
         super().__init__()
@@ -177,29 +209,24 @@ class _Layer(nn.Module):
 
 @dataclass(frozen=True)
 class _LayerOperands:
-    """One layer's weights as `_run` uses them: views of the parameters, `o` and `down` transposed."""
+    """One layer as `_run` computes with it."""
 
     attention_norm: Tensor
-    q: Tensor
-    q_bias: Tensor
-    k: Tensor
-    k_bias: Tensor
-    v: Tensor
-    v_bias: Tensor
-    o: Tensor
+    qkv: Linear
+    o: Linear
     mlp_norm: Tensor
-    gate: Tensor
-    up: Tensor
-    down: Tensor
+    gate_up: Linear
+    down: Linear
 
 
 class _Operands:
     """What a step computes with, looked up once: going through modules takes as long as a small model's products."""
 
-    def __init__(self, model: Qwen2) -> None:
-        config = model.config
-        device, half = model.norm.weight.device, torch.arange(config.head_dim // 2)
-        self._dtype = model.norm.weight.dtype
+    layers: list[_LayerOperands]
+
+    def __init__(self, config: Qwen2Config, norm: Tensor, device: torch.device | str) -> None:
+        half = torch.arange(config.head_dim // 2)
+        self._device = torch.device(device)
         self._scale = math.sqrt(config.hidden)
         self._epsilon = torch.tensor(math.sqrt(config.hidden * config.rms_eps), device=device)
         self._theta = config.rope_theta
@@ -207,44 +234,54 @@ class _Operands:
         first, second = half * self._size, (half + len(half)) * self._size  # rows of a flattened matrix
         places = (first + half, second + half + len(half), first + half + len(half), second + half)
         self._places = torch.cat(places).to(device)
-        self._turns: Tensor | None = None
-        self.layers = [self._of(layer) for layer in model.layers]
-        self.norm = self._norm(model.norm.weight)
+        self._turns = torch.empty(0)
+        self._indices = torch.empty(0)
+        self._unseen = torch.tensor(-torch.inf, device=device)
+        self._seen = torch.tensor(0.0, device=device)
+        self.norm = self._norm(norm)
+
+    def layer(self, weights: Mapping[str, Tensor], dtype: torch.dtype) -> _LayerOperands:
+        def product(block: str, *names: str) -> Linear:
+            keys = [f"{block}.{name}_proj" for name in names]
+            biases = [weights[f"{key}.bias"] for key in keys if f"{key}.bias" in weights]
+            return linear([weights[f"{key}.weight"] for key in keys], biases, dtype=dtype, device=self._device)
+
+        return _LayerOperands(
+            attention_norm=self._norm(weights["input_layernorm.weight"]),
+            qkv=product("self_attn", "q", "k", "v"),
+            o=product("self_attn", "o"),
+            mlp_norm=self._norm(weights["post_attention_layernorm.weight"]),
+            gate_up=product("mlp", "gate", "up"),
+            down=product("mlp", "down"),
+        )
 
     def _norm(self, weight: Tensor) -> Tensor:
-        return weight.detach().float() * self._scale
-
-    def _of(self, layer: nn.Module) -> _LayerOperands:
-        p = {name: tensor.detach() for name, tensor in layer.named_parameters()}
-        return _LayerOperands(
-            attention_norm=self._norm(p["input_layernorm.weight"]),
-            q=p["self_attn.q_proj.weight"],
-            q_bias=p["self_attn.q_proj.bias"],
-            k=p["self_attn.k_proj.weight"],
-            k_bias=p["self_attn.k_proj.bias"],
-            v=p["self_attn.v_proj.weight"],
-            v_bias=p["self_attn.v_proj.bias"],
-            o=p["self_attn.o_proj.weight"].t(),
-            mlp_norm=self._norm(p["post_attention_layernorm.weight"]),
-            gate=p["mlp.gate_proj.weight"],
-            up=p["mlp.up_proj.weight"],
-            down=p["mlp.down_proj.weight"].t(),
-        )
+        return weight.detach().to(self._device, torch.float32) * self._scale
 
     def rms_norm(self, x: Tensor, scaled_weight: Tensor) -> Tensor:
         """x / sqrt(mean(x^2) + eps) * weight in float32, with sqrt(hidden) taken out of the root: four operations."""
-        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=torch.float32)
-        return (x / torch.hypot(length, self._epsilon)).mul_(scaled_weight).to(x.dtype)
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return (x / torch.hypot(length, self._epsilon)).mul_(scaled_weight)
 
-    def rotation(self, positions: Tensor, stop: int) -> Tensor:
+    def prepare(self, stop: int) -> None:
+        """Make ready for positions below `stop`."""
+        if len(self._turns) < stop:
+            count = max(512, 2 * stop)
+            self._turns = self._angles(count).to(self._device)
+            self._indices = torch.arange(count, device=self._device)
+
+    def mask(self, positions: Tensor, stop: int, dtype: torch.dtype) -> Tensor:
+        """`[B, 1, 1, stop]`: -inf for the keys after each position."""
+        after = self._indices[:stop] > positions[:, None]
+        return torch.where(after, self._unseen, self._seen).to(dtype)[:, None, None]
+
+    def rotation(self, positions: Tensor) -> Tensor:
         """`[N, head_dim, head_dim]`: the rotary embedding (RoFormer, Su et al. 2021) as matrices.
 
         They turn the pairs (i, i + half) of a head; as one product it takes a fourth of the time that slicing
-        takes. All positions are below `stop`.
+        takes.
         """
         size = self._size
-        if self._turns is None or len(self._turns) < stop:
-            self._turns = self._angles(max(512, 2 * stop)).to(self.norm.device, self._dtype)
         matrices = self._turns.new_zeros(len(positions), size * size)
         return matrices.index_copy_(1, self._places, self._turns[positions]).view(-1, size, size)
 

@@ -1,8 +1,9 @@
-"""Choose the next speech token: repetition-aware sampling, minimum length, v3's filter of long silence."""
+"""Choose the next speech tokens: repetition-aware sampling, minimum length, v3's filter of long silence."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,36 +20,74 @@ _V3_SILENT_TOKENS = frozenset({1, 2, 28, 29, 55, 248, 494, 2241, 2242, 2322, 232
 _V3_MAX_SILENT_RUN = 5
 
 
+@dataclass(frozen=True)
+class Draw:
+    """What a sequence draws its next token with.
+
+    `history`: all ids decoded so far, with those that were not spoken; `generator` None: torch's global one;
+    `forbidden`: ids that must not be drawn.
+    """
+
+    history: Sequence[int]
+    generator: torch.Generator | None = None
+    forbidden: range = range(0)
+
+
 def ras_sample(
     logp: Tensor, history: Sequence[int], config: SamplingConfig, generator: torch.Generator | None = None
 ) -> int:
     """One draw of repetition-aware sampling (VALL-E 2, Chen et al. 2024; equal to upstream's `ras_sampling`).
 
-    `logp: [V]` log-probabilities on the CPU, forbidden ids at -inf; `history`: all ids decoded so far, with
-    those that were not spoken. Draws from the nucleus; if that id was among the last `win_size` ids at least
-    `win_size * tau_r` times, draws again from everything but that id. `generator` None: torch's global one.
+    `logp: [V]` log-probabilities on the CPU, forbidden ids at -inf; `history` and `generator` as of `Draw`. Draws from
+    the nucleus; if that id was among the last `win_size` ids at least `win_size * tau_r` times, draws again from
+    everything but that id. Raises FloatingPointError for log-probabilities that are not finite.
     """
-    probabilities = logp.softmax(dim=0)
-    values, ids = _most_probable(probabilities, config.top_k)
+    (token,) = ras_sample_batch(logp[None], [Draw(history, generator)], config)
+    if isinstance(token, Exception):
+        raise token
+    return token
+
+
+def ras_sample_batch(logp: Tensor, draws: Sequence[Draw], config: SamplingConfig) -> list[int | Exception]:
+    """`ras_sample` of every row of `logp: [B, V]`: the ids, or what went wrong with a row, which is its own affair.
+
+    What a row draws depends on that row and its `Draw` alone.
+    """
+    if any(draw.forbidden for draw in draws):
+        logp = logp.clone()
+        for row, draw in zip(logp, draws, strict=True):
+            row[draw.forbidden.start : draw.forbidden.stop] = -torch.inf
+    sound = logp.amax(dim=1).isfinite().tolist()
+    values, ids = _most_probable(logp.softmax(dim=1), config.top_k)
     # Taken while the sum before is below top_p; the sum runs in float32 as upstream's does.
-    before = np.add.accumulate(values.numpy())[:-1]
-    size = 1 + int(np.argmin(np.append(before < np.float32(config.top_p), False)))
-    token = int(ids[torch.multinomial(values[:size], 1, generator=generator)])
-    repeats = list(history[-config.win_size :]).count(token) if config.win_size > 0 else 0
+    sums = np.add.accumulate(values.numpy(), axis=1)
+    sizes = 1 + np.count_nonzero(sums[:, :-1] < np.float32(config.top_p), axis=1)
+    rows = zip(logp, values, ids, sizes.tolist(), sound, draws, strict=True)
+    return [
+        _draw(row, nucleus[:size], nucleus_ids, draw, config)
+        if finite
+        else FloatingPointError("log-probabilities are not finite")
+        for row, nucleus, nucleus_ids, size, finite, draw in rows
+    ]
+
+
+def _draw(logp: Tensor, nucleus: Tensor, ids: Tensor, draw: Draw, config: SamplingConfig) -> int:
+    token = int(ids[torch.multinomial(nucleus, 1, generator=draw.generator)])
+    repeats = list(draw.history[-config.win_size :]).count(token) if config.win_size > 0 else 0
     if repeats >= config.win_size * config.tau_r:
         rest = logp.clone()
         rest[token] = -torch.inf
-        token = int(torch.multinomial(rest.softmax(dim=0), 1, generator=generator))
+        token = int(torch.multinomial(rest.softmax(dim=0), 1, generator=draw.generator))
     return token
 
 
 def _most_probable(probabilities: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """The `count` largest values, descending, and their ids; equal values in the order of their ids."""
-    wanted = min(count + 1, len(probabilities))
-    values, ids = probabilities.topk(wanted)
-    if bool((values[1:] == values[:-1]).any()):  # rare; topk leaves the order of equal values open
-        values, ids = probabilities.sort(descending=True, stable=True)
-    return values[:count], ids[:count]
+    """The `count` largest values of each row, descending, and their ids; equal values in the order of their ids."""
+    wanted = min(count + 1, probabilities.shape[1])
+    values, ids = probabilities.topk(wanted, dim=1)
+    if bool((values[:, 1:] == values[:, :-1]).any()):  # rare; topk leaves the order of equal values open
+        values, ids = probabilities.sort(dim=1, descending=True, stable=True)
+    return values[:, :count], ids[:, :count]
 
 
 def mask_ids(logp: Tensor, ids: range) -> Tensor:

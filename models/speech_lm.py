@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -12,12 +13,15 @@ from models.checkpoint import load_strict, read_state_dict
 from models.config import ModelConfig
 from models.errors import ModelError
 from models.kv_cache import KVCache
-from models.qwen2 import Qwen2, Qwen2Config, load_qwen2_config
+from models.linear import Linear, linear
+from models.qwen2 import Qwen2, Qwen2Config, Span, load_qwen2_config
 from models.tokenizer import FOLDER
 
 __all__ = ["KVCache", "SpeechLM"]
 
+LM_FILE = "llm.pt"
 _TEXT_HEAD = "llm.model.lm_head.weight"  # Qwen2's own output layer: a quarter of the parameters, never used
+_LAYERS = "llm.model.model.layers."
 _EOS_FILL = {2: (0, 2), 3: (1, 3)}  # their ids, counted from the first id that is no speech token
 
 
@@ -27,6 +31,10 @@ class SpeechLM(nn.Module):
     Ids from `speech_token_size` on are no speech: `stop_ids`, of which `eos` is the intended end and `fill`
     asks for more text when text arrives in pieces.
     """
+
+    dtype: torch.dtype
+    """That of the layers' products, as it was loaded."""
+    _head: Linear
 
     min_ratio = 2  # speech tokens per text token, at least and
     max_ratio = 20  # at most
@@ -49,8 +57,12 @@ class SpeechLM(nn.Module):
     def load(
         cls, config: ModelConfig, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
     ) -> SpeechLM:
-        """From a model folder; fp32 weights stay memory-mapped on the CPU. Raises ModelError."""
-        path = config.root / "llm.pt"
+        """From a model folder. Raises ModelError.
+
+        `dtype`: that of the layers' products: float32, in which a file's float32 weights stay memory-mapped on the CPU;
+        bfloat16; int8 (models/linear.py). Embeddings and output layer are float32 in any case.
+        """
+        path = config.root / LM_FILE
         backbone = load_qwen2_config(config.root / FOLDER / "config.json")
         speech_token_size = config.llm.get("speech_token_size")
         if not isinstance(speech_token_size, int):
@@ -68,8 +80,26 @@ class SpeechLM(nn.Module):
             )
         with torch.device("meta"):
             lm = cls(config.version, backbone, vocab, speech_token_size)
-        load_strict(lm, state, path, dtype=dtype)
-        return lm.to(device)
+        load_strict(lm, state, path)
+        lm._pack(state, path, dtype, torch.device(device))
+        return lm
+
+    def _pack(self, state: dict[str, Tensor], path: Path, dtype: torch.dtype, device: torch.device) -> None:
+        """Make what decoding computes with, in place of the modules as the checkpoint has them."""
+        exact = dtype == torch.float32
+
+        def weights(prefix: str) -> dict[str, Tensor]:
+            # What is copied is read through a mapping of its own, whose pages leave memory with it.
+            source = state if exact and device.type == "cpu" else read_state_dict(path)
+            return {key.removeprefix(prefix): value for key, value in source.items() if key.startswith(prefix)}
+
+        self.dtype = dtype
+        self.backbone.pack(lambda index: weights(f"{_LAYERS}{index}."), dtype=dtype, device=device)
+        head = weights("llm_decoder.")
+        biases = [head["bias"]] if "bias" in head else []
+        self._head = linear([head["weight"]], biases, dtype=torch.float32, device=device, rowwise=not exact)
+        del self.llm_decoder
+        self.to(device, torch.float32)
 
     @property
     def backbone(self) -> Qwen2:
@@ -112,7 +142,7 @@ class SpeechLM(nn.Module):
         tensor = torch.as_tensor(ids, dtype=torch.int64)
         if len(tensor) and not 0 <= int(tensor.min()) <= int(tensor.max()) < size:
             raise ModelError("model_input_invalid", f"a {what} id is outside 0..{size - 1}")
-        return tensor.to(self.speech_embedding.weight.device)
+        return tensor.to(self.device)
 
     @torch.inference_mode()
     def build_input(self, text_ids: Sequence[int], prompt_speech: Sequence[int] = ()) -> Tensor:
@@ -123,10 +153,13 @@ class SpeechLM(nn.Module):
 
     def new_cache(self, slots: int = 4) -> KVCache:
         """An empty cache that fits this model."""
-        config, weight = self.backbone.config, self.speech_embedding.weight
-        return KVCache(
-            config.layers, config.kv_heads, config.head_dim, slots=slots, dtype=weight.dtype, device=weight.device
-        )
+        config = self.backbone.config
+        dtype = torch.bfloat16 if self.dtype == torch.int8 else self.dtype
+        return KVCache(config.layers, config.kv_heads, config.head_dim, slots=slots, dtype=dtype, device=self.device)
+
+    @property
+    def device(self) -> torch.device:
+        return self.speech_embedding.weight.device
 
     @torch.inference_mode()
     def extend(self, cache: KVCache, slot: int, inputs: Tensor) -> Tensor:
@@ -136,8 +169,14 @@ class SpeechLM(nn.Module):
     @torch.inference_mode()
     def decode(self, cache: KVCache, tokens: Tensor) -> Tensor:
         """One step of the first B sequences: `tokens: [B]` int64 speech tokens in, log-probs `[B, vocab]` out."""
-        table = self.speech_embedding.weight
-        return self._log_probs(self.backbone.decode(F.embedding(tokens.to(table.device), table), cache))
+        span = self.backbone.reserve_step(cache, len(tokens))
+        logp = self.step(cache, tokens.to(self.device), span)
+        cache.advance_first(len(tokens))
+        return logp
+
+    def step(self, cache: KVCache, tokens: Tensor, span: Span) -> Tensor:
+        """`decode` on the device alone: `tokens: [B]` there; see `Qwen2.step`."""
+        return self._log_probs(self.backbone.step(F.embedding(tokens, self.speech_embedding.weight), cache, span))
 
     def _log_probs(self, hidden: Tensor) -> Tensor:
-        return self.llm_decoder(hidden).float().log_softmax(dim=-1)
+        return self._head(hidden).log_softmax(dim=-1)

@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import torch
 
 from models.cosyvoice import CosyVoice
 from models.errors import ModelError
-from models.sampling import SilentFilter, ids_below_min_length, mask_ids, ras_sample
+from models.sampling import Draw, SilentFilter, ids_below_min_length, ras_sample_batch
 from models.speech_lm import KVCache, SpeechLM
 from models.token2wav import Audio, StreamState, Turn
 from runners import gauges
@@ -32,11 +31,9 @@ from runners.sequence import Job, Sampler, Utterance
 
 logger = logging.getLogger("cosyserve.engine")
 
+NOT_FINITE = "nonfinite_audio"
 WARM_UP_TEXT = "one two three"
 WARM_UP_TOKENS = 60  # enough for a first hop, a later one is the same code
-
-
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -115,7 +112,10 @@ class Scheduler:
         await asyncio.to_thread(self._device.shutdown)
 
     async def warm_up(self) -> None:
-        """Speak once, streamed and whole, so that no user pays for first calls. Raises what went wrong."""
+        """Speak once, streamed and whole, so that no user pays for first calls.
+
+        Raises RuntimeError, and FloatingPointError where the model's precision does not hold its values.
+        """
         name = next(iter(sorted(self.model.presets)), None)
         request = SpeechRequest(
             segments=(WARM_UP_TEXT,),
@@ -128,7 +128,9 @@ class Scheduler:
         for plan, stream in ((spoken, True), (given, True), (given, False)):
             async for frame in self._admit(replace(request, stream=stream), plan).frames():
                 if frame.kind is FrameKind.ERROR:
-                    raise RuntimeError(f"warm-up failed: {frame.json()['message']}")
+                    error = frame.json()
+                    kind = FloatingPointError if error["code"] == NOT_FINITE else RuntimeError
+                    raise kind(f"warm-up failed: {error['message']}")
 
     async def submit(self, request: SpeechRequest) -> Job:
         """Admit a request. Raises RequestError: `overloaded`, `voice_not_found`, `unsupported_parameter`."""
@@ -268,7 +270,10 @@ class Scheduler:
             try:
                 lm_input = lm.build_input(utterance.text_ids, utterance.job.lm_prompt_tokens)
                 logp = lm.extend(self._cache, slot, lm_input).cpu()  # sampling draws from CPU generators
-                return self._sample(utterance, logp)
+                (token,) = self._sample([utterance], logp[None])
+                if isinstance(token, Exception):
+                    raise token
+                return token
             except Exception:
                 self._cache.remove(slot)
                 raise
@@ -286,7 +291,7 @@ class Scheduler:
         def compute() -> list[int | Exception]:
             last = torch.tensor([utterance.history[-1] for utterance in utterances])
             logp = self.model.lm.decode(self._cache, last).cpu()
-            return [_attempt(self._sample, utterance, row) for utterance, row in zip(utterances, logp, strict=True)]
+            return self._sample(utterances, logp)
 
         def apply(tokens: list[int | Exception]) -> None:
             self.steps += 1
@@ -332,7 +337,7 @@ class Scheduler:
     def _spoken(self, utterance: Utterance, turn: Turn, audio: Audio) -> None:
         job = utterance.job
         if not torch.isfinite(audio.samples).all():
-            self._fail(job, RequestError("nonfinite_audio", "The model produced audio that is not finite.", 500))
+            self._fail(job, FloatingPointError())
             return
         utterance.ready_since = None
         job.send_audio(audio.samples)
@@ -351,16 +356,17 @@ class Scheduler:
 
     # -- state changes ---------------------------------------------------------------------------------------------
 
-    def _sample(self, utterance: Utterance, logp: torch.Tensor) -> int:
-        if not torch.isfinite(logp).any() or torch.isnan(logp).any():
-            raise FloatingPointError("log-probabilities are not finite")
-        if len(utterance.history) < utterance.min_tokens:
-            below = ids_below_min_length(self.model.lm, upstream_compat=self.settings.upstream_compat)
-            logp = mask_ids(logp, below)
-        return self.sampler(logp, utterance.history, utterance.generator)
+    def _sample(self, utterances: list[Utterance], logp: torch.Tensor) -> list[int | Exception]:
+        """Of each row of `[B, vocab]` the next token, or what went wrong with that utterance."""
+        below = ids_below_min_length(self.model.lm, upstream_compat=self.settings.upstream_compat)
+        draws = [
+            Draw(one.history, one.generator, below if len(one.history) < one.min_tokens else range(0))
+            for one in utterances
+        ]
+        return self.sampler(logp, draws)
 
-    def _ras(self, logp: torch.Tensor, history, generator: torch.Generator) -> int:
-        return ras_sample(logp, history, self.model.config.sampling, generator)
+    def _ras(self, logp: torch.Tensor, draws: Sequence[Draw]) -> list[int | Exception]:
+        return ras_sample_batch(logp, draws, self.model.config.sampling)
 
     def _accept(self, utterance: Utterance, token: int) -> None:
         if token in self.model.lm.stop_ids:
@@ -398,6 +404,8 @@ class Scheduler:
             self.jobs.remove(job)
 
     def _fail(self, job: Job, error: Exception) -> None:
+        if isinstance(error, FloatingPointError):
+            error = RequestError(NOT_FINITE, "The model produced values that are not finite.", 500)
         if not isinstance(error, RequestError):
             logger.error("a request failed", exc_info=error)
         job.fail(error)
@@ -427,11 +435,3 @@ def _position_bytes(lm: SpeechLM, cache: KVCache) -> int:
     """Of one position of a sequence in the key-value cache."""
     config = lm.backbone.config
     return 2 * config.layers * config.kv_heads * config.head_dim * cache.keys[0].element_size()
-
-
-def _attempt(function: Callable[..., Result], *arguments) -> Result | Exception:
-    """The result, or the exception as a value: one utterance's failure leaves its neighbours alone."""
-    try:
-        return function(*arguments)
-    except Exception as error:
-        return error

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from models.sampling import SilentFilter
+from models.sampling import Draw, SilentFilter
 from models.token2wav import StreamState
 from runners.frames import Frame, FrameKind
 from runners.modes import Plan
@@ -152,4 +152,4 @@ class Job:
                 return
 
 
-Sampler = Callable[[torch.Tensor, Sequence[int], torch.Generator], int]
+Sampler = Callable[[torch.Tensor, Sequence[Draw]], list[int | Exception]]

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from models.cosyvoice import CosyVoice
     from runners.scheduler import EngineSettings
 
+_WINDOW_SECONDS = 20
 _VOICE_BYTES = 1 << 30  # where the system does not tell how much memory there is
 
 
@@ -34,8 +35,11 @@ def available_cores() -> int:
     return max(1, _integer("COSYSERVE_THREADS", cores))
 
 
-def load_model() -> CosyVoice:
-    """The model of MODEL_DIR as COSYSERVE_DTYPE and COSYSERVE_WINDOW ask for it. Raises ModelError."""
+def load_model(dtype: str | None = None) -> CosyVoice:
+    """The model of MODEL_DIR as COSYSERVE_DTYPE, unless `dtype` is given, and COSYSERVE_WINDOW ask for it.
+
+    Raises ModelError.
+    """
     import torch
 
     from models.cosyvoice import CosyVoice
@@ -43,12 +47,14 @@ def load_model() -> CosyVoice:
     torch.set_num_threads(available_cores())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = load_config(model_folder())
-    window = os.environ.get("COSYSERVE_WINDOW") or "20"
+    window = os.environ.get("COSYSERVE_WINDOW")
+    lm_dtype, flow_dtype = _dtypes(dtype or os.environ.get("COSYSERVE_DTYPE") or "auto", config, device)
     return CosyVoice.load(
         config,
         device=device,
-        dtype=_dtype(config, device),
-        window_seconds=None if window == "none" else _integer("COSYSERVE_WINDOW", 20),
+        lm_dtype=lm_dtype,
+        flow_dtype=flow_dtype,
+        window_seconds=None if window == "none" else _integer("COSYSERVE_WINDOW", _WINDOW_SECONDS),
     )
 
 
@@ -60,9 +66,7 @@ def engine_settings(model: CosyVoice) -> EngineSettings:
 
     default = EngineSettings()
     device = model.token2wav.flow.device
-    # On a CPU float32 weights are mapped from their files: read when they are used, not when they are loaded.
-    mapped = model.weights_bytes if device.type == "cpu" else 0
-    memory = budget_bytes(device, mapped)
+    memory = budget_bytes(device, model.mapped_bytes)
     if os.environ.get("COSYSERVE_MEMORY_MB"):
         memory = _integer("COSYSERVE_MEMORY_MB", 1) * 1_000_000
     voices = _VOICE_BYTES if memory is None else memory // 4
@@ -74,14 +78,20 @@ def engine_settings(model: CosyVoice) -> EngineSettings:
     )
 
 
-def _dtype(config: ModelConfig, device: torch.device) -> torch.dtype:
-    """COSYSERVE_DTYPE: float32, bfloat16, or (auto) what is best for this model on this device."""
+def _dtypes(name: str, config: ModelConfig, device: torch.device) -> tuple[torch.dtype, torch.dtype]:
+    """Of the language model and of the flow: float32, bfloat16, or (auto) what is fastest for a model of this size on
+    this device."""
     import torch
 
-    name = os.environ.get("COSYSERVE_DTYPE") or "float32"
+    from models.precision import preferred_decode_dtype, preferred_dtype
+
+    if name == "auto":
+        width = config.llm["llm_input_size"]
+        return preferred_decode_dtype(width, device), preferred_dtype(width, device)
     if name not in ("float32", "bfloat16"):
         raise SystemExit(f"cosyserve: error: COSYSERVE_DTYPE={name!r} is not auto, float32 or bfloat16")
-    return getattr(torch, name)
+    dtype = getattr(torch, name)
+    return dtype, dtype
 
 
 def _integer(name: str, default: int) -> int:

@@ -101,8 +101,11 @@ class SpeechEngine:
 
     async def _load(self) -> None:
         try:
-            model = await asyncio.to_thread(_load_model)
-            await self._open(model)
+            try:
+                await self._open(await asyncio.to_thread(_load_model))
+            except FloatingPointError as error:
+                logger.warning("%s; the model is loaded again, in float32", error)
+                await self._open(await asyncio.to_thread(_load_model, "float32"))
         except ModelError as error:
             die(error.message)
         except Exception:
@@ -114,10 +117,13 @@ class SpeechEngine:
         from runners.scheduler import Scheduler
         from runners.settings import engine_settings
 
-        scheduler = Scheduler(model, engine_settings(model))
-        self._scheduler = scheduler
+        self._scheduler = scheduler = Scheduler(model, engine_settings(model))
         scheduler.start(on_death=lambda: die("the engine's loop stopped, see the traceback above"))
-        await scheduler.warm_up()
+        try:
+            await scheduler.warm_up()
+        except FloatingPointError:
+            await scheduler.close()
+            raise
         config, folder = model.config, model.config.folder
         modes = ["preset", "zero_shot", "cross_lingual", *(["instruct"] if folder.instructions else [])]
         voices = voices_of(model)
@@ -159,10 +165,10 @@ class SpeechEngine:
         return self._info.to_dict() if self._info is not None else {}
 
 
-def _load_model() -> Any:
+def _load_model(dtype: str | None = None) -> Any:
     # Threads that spin while they wait take the core from the one they wait for: a decode step of 1 ms took 50 ms on a
     # busy machine. OpenMP reads this once, when torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from runners.settings import load_model
 
-    return load_model()
+    return load_model(dtype)

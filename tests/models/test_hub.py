@@ -75,6 +75,7 @@ def test_the_whole_model_and_nothing_else_is_pulled(source: str, hub: FakeHub, t
     manifest = pull(client(source, hub), REPO, root, name="my-voice", report=lines.append)
 
     pulled = contents_of(root)
+    assert pulled.pop(pulling.LOCK) == b""
     held = json.loads(pulled.pop(MANIFEST_FILE))
     expected = {name: content for name, content in contents_of(EMBEDDED).items() if name != "README.md"}
     expected.pop("CosyVoice-BlankEN/generation_config.json")
@@ -245,6 +246,7 @@ def test_a_full_disk_is_named_before_anything_comes(
     assert code == "target_not_usable"
     assert "70 MB free" in message
     assert not hub.served
+    assert not (tmp_path / "model" / STAGING).exists()
 
 
 def test_a_disk_that_fills_on_the_way_is_named(hub: FakeHub, tmp_path: Path) -> None:

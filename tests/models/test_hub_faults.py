@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import time
@@ -14,8 +15,8 @@ import pytest
 from models import hub as hubs
 from models.config import STAGING
 from models.hub import HuggingFace
-from models.manifest import verify
-from models.pull import pull
+from models.manifest import Manifest, verify, write_manifest
+from models.pull import LOCK, pull
 from tests.models.fake_hub import REPO, FakeHub
 from tests.models.test_hub import LONG, MEGABYTE, ROOT, client, code_of, command, environment, is_no_model, last_line
 from tests.models.test_hub import hub as hub
@@ -40,6 +41,39 @@ def test_two_pulls_into_one_folder_do_not_meet(source: str, hub: FakeHub, tmp_pa
     manifest = pull(client(source, hub), REPO, root)
     verify(root, manifest)
     assert not (root / STAGING).exists()
+
+
+def test_the_lock_outlives_the_pull(hub: FakeHub, tmp_path: Path) -> None:
+    root = tmp_path / "model"
+    pull(HuggingFace(hub.url), REPO, root)
+    with (root / LOCK).open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "another pull is at work" in code_of(lambda: pull(HuggingFace(hub.url), REPO, root))[1]
+
+
+def test_a_pull_of_something_else_that_ended_meanwhile_is_seen(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "model"
+
+    def late(file: object, operation: int) -> None:
+        write_manifest(root, Manifest(None, {}, "huggingface", REPO, "older"))
+
+    monkeypatch.setattr("models.pull.fcntl.flock", late)
+    code, message = code_of(lambda: pull(HuggingFace(hub.url), REPO, root))
+    assert (code, "another model or revision" in message) == ("target_not_usable", True)
+    assert not hub.served
+
+
+def test_a_fault_of_this_program_is_not_called_the_hubs(
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*arguments: object, **options: object) -> None:
+        raise TypeError("ours")
+
+    monkeypatch.setattr("huggingface_hub.file_download.http_get", broken)
+    with pytest.raises(TypeError, match="ours"):
+        pull(HuggingFace(hub.url), REPO, tmp_path / "model")
 
 
 def test_a_file_system_without_locks_is_told_and_no_obstacle(
@@ -79,8 +113,9 @@ def test_a_hub_that_asks_for_an_hour_is_left(hub: FakeHub, tmp_path: Path, heade
     assert last_line(done.stderr) == f"error: {hub.url} answered 429: try again later, the pull continues"
 
 
+@pytest.mark.parametrize("quota", [{}, {"RateLimit": '"resolvers";r=5;t=3000'}])
 def test_a_hub_that_asks_for_a_moment_is_asked_again(
-    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    hub: FakeHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quota: dict[str, str]
 ) -> None:
     waits: list[float] = []
 
@@ -89,7 +124,7 @@ def test_a_hub_that_asks_for_a_moment_is_asked_again(
         hub.limited = {}
 
     monkeypatch.setattr("huggingface_hub.utils._http.time.sleep", sleep)
-    hub.limited = {"Retry-After": "50"}
+    hub.limited = {"Retry-After": "50", **quota}
     pull(HuggingFace(hub.url), REPO, tmp_path / "model")
     assert waits == [51]
 

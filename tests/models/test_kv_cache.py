@@ -1,4 +1,4 @@
-"""The cache stays whole when it cannot grow."""
+"""The cache grows, stays whole when it cannot, and empty slots are as new."""
 
 from __future__ import annotations
 
@@ -26,3 +26,23 @@ def test_a_cache_that_runs_out_of_memory_while_growing_is_as_before(monkeypatch:
     assert [storage.shape for storage in (*cache.keys, *cache.values)] == before
     cache.reserve(100)
     assert {storage.shape[2] for storage in (*cache.keys, *cache.values)} == {128}
+
+
+def test_there_is_room_for_slots_that_are_not_live() -> None:
+    cache = KVCache(2, 1, 4, slots=1, capacity=8)
+    cache.add()
+    cache.advance(0, 3)
+    cache.reserve_slots(4)
+    assert cache.n == 1
+    assert {storage.shape[0] for storage in (*cache.keys, *cache.values)} == {4}
+    assert cache.next_positions(4).tolist() == [3, 0, 0, 0]
+    assert cache.rows(4).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(("slot", "left"), [(0, [5, 3, 0]), (2, [1, 3, 0])])
+def test_a_slot_that_was_left_is_written_from_its_start(slot: int, left: list[int]) -> None:
+    cache = KVCache(2, 1, 4, slots=3, capacity=8)
+    for length in (1, 3, 5):
+        cache.advance(cache.add(), length)
+    cache.remove(slot)
+    assert cache.next_positions(3).tolist() == left

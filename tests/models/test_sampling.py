@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from models.config import SamplingConfig
-from models.sampling import SilentFilter, ids_below_min_length, mask_ids, ras_sample
+from models.sampling import Draw, SilentFilter, ids_below_min_length, mask_ids, ras_sample, ras_sample_batch
 from tests.golden import golden
 
 UPSTREAM = SamplingConfig(top_p=0.8, top_k=25, win_size=10, tau_r=0.1)
@@ -65,6 +65,55 @@ def test_the_log_probabilities_given_are_left_as_they_are() -> None:
     for seed in range(20):
         ras_sample(mask_ids(logp, range(60, 64)), list(range(64)), UPSTREAM, seeded(seed))
     assert torch.equal(logp, before)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_batch_draws_the_golden_tokens(version: int) -> None:
+    reference = golden(version)
+    logp, history, lengths, expected = (
+        reference.array(f"ras.{name}") for name in ("logp", "history", "history_len", "token")
+    )
+    draws = [Draw(history[i, : lengths[i]].tolist(), seeded(1000 + i)) for i in range(len(expected))]
+    assert ras_sample_batch(torch.tensor(logp), draws, UPSTREAM) == expected.tolist()
+
+
+@pytest.mark.parametrize("scale", [1.0, 4.0])
+@pytest.mark.parametrize("tau_r", [0.1, 1.1])
+def test_rows_draw_the_same_alone_and_in_a_batch(scale: float, tau_r: float) -> None:
+    """With the same state of their generators afterwards; rows with equal probabilities are among them."""
+    config = SamplingConfig(top_p=0.8, top_k=25, win_size=10, tau_r=tau_r)
+    generator = seeded(0)
+    alone, together = [[seeded(row) for row in range(9)] for _ in range(2)]
+    histories: list[list[int]] = [[] for _ in range(9)]
+    for step in range(40):
+        logp = (scale * torch.randn(9, 200, generator=generator)).log_softmax(dim=1)
+        logp[step % 9] = logp[step % 9].mul(4).round() / 4
+        forbidden = [range(190, 200) if (step + row) % 3 else range(0) for row in range(9)]
+        before = logp.clone()
+        draws = [Draw(*each) for each in zip(histories, together, forbidden, strict=True)]
+        tokens = ras_sample_batch(logp, draws, config)
+        assert torch.equal(logp, before)
+        assert tokens == [
+            ras_sample(mask_ids(logp[row], forbidden[row]), histories[row], config, alone[row]) for row in range(9)
+        ]
+        for row, token in enumerate(tokens):
+            assert isinstance(token, int)
+            assert token not in forbidden[row]
+            histories[row].append(token)
+    for one, other in zip(alone, together, strict=True):
+        assert torch.equal(one.get_state(), other.get_state())
+
+
+def test_a_row_that_is_not_finite_fails_alone() -> None:
+    logp = torch.randn(5, 64, generator=seeded(0)).log_softmax(dim=1)
+    logp[1, 7] = torch.nan
+    logp[2] = -torch.inf
+    logp[3, 7] = torch.inf
+    tokens = ras_sample_batch(logp, [Draw([], seeded(row)) for row in range(5)], UPSTREAM)
+    assert [isinstance(token, FloatingPointError) for token in tokens] == [False, True, True, True, False]
+    assert [tokens[row] for row in (0, 4)] == [ras_sample(logp[row], [], UPSTREAM, seeded(row)) for row in (0, 4)]
+    with pytest.raises(FloatingPointError):
+        ras_sample(logp[1], [], UPSTREAM, seeded(1))
 
 
 def test_below_the_minimum_length_nothing_can_end_an_utterance() -> None:

@@ -14,6 +14,7 @@ import torch
 
 from models.config import load_config
 from models.errors import ModelError
+from models.precision import int8_supported
 from models.sampling import ids_below_min_length, mask_ids, ras_sample
 from models.speech_lm import KVCache, SpeechLM
 from tests.golden import Golden, golden
@@ -256,16 +257,86 @@ def test_sequences_grow_beyond_what_was_reserved() -> None:
     assert_close(torch.stack(seen).numpy(), alone(lm, inputs, tokens))
 
 
-def test_half_precision_stays_close() -> None:
-    config = load_config(golden(2).dir)
-    lm = SpeechLM.load(config, dtype=torch.bfloat16)
-    inputs = lm.build_input(text_ids(2), prompt_speech(2))
+# --- reduced precision
+
+REDUCED = [
+    torch.bfloat16,
+    pytest.param(torch.int8, marks=pytest.mark.skipif(not int8_supported(), reason="no AVX-512 VNNI here")),
+]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("dtype", REDUCED)
+def test_reduced_precision_stays_close(version: int, dtype: torch.dtype) -> None:
+    exact, lm = load(version), SpeechLM.load(load_config(golden(version).dir), dtype=dtype)
+    inputs, tokens = exact.build_input(text_ids(version), prompt_speech(version)), list(range(0, 6000, 100))
+    expected, logp = (alone(each, inputs, tokens) for each in (exact, lm))
+    assert logp.dtype == np.float32
+    probable = expected > -12
+    assert np.abs(logp - expected)[probable].mean() < 0.1
+    assert np.abs(logp - expected)[probable].max() < 1.5
+    assert (logp.argmax(axis=1) == expected.argmax(axis=1)).mean() > 0.9
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("dtype", REDUCED)
+def test_reduced_precision_gives_a_sequence_the_same_in_any_batch(version: int, dtype: torch.dtype) -> None:
+    """To the bit where the processor has units for it: rounding makes a large difference of the least one."""
+    lm = SpeechLM.load(load_config(golden(version).dir), dtype=dtype)
+    inputs = ragged_inputs(lm, version)
+    tokens = torch.randint(lm.speech_token_size, (40, len(inputs)), generator=torch.Generator().manual_seed(3))
+    cache = lm.new_cache(slots=2)
+    first = [lm.extend(cache, cache.add(), x) for x in inputs]
+    batched = torch.stack([torch.stack(first), *(lm.decode(cache, step) for step in tokens)]).numpy()
+    exact = dtype == torch.int8 or torch.cpu._is_amx_tile_supported()
+    for i, x in enumerate(inputs):
+        np.testing.assert_allclose(batched[:, i], alone(lm, x, tokens[:, i].tolist()), atol=0 if exact else 0.3, rtol=0)
+
+
+def test_the_cache_of_reduced_precision_takes_half_the_memory() -> None:
+    lm = SpeechLM.load(load_config(golden(2).dir), dtype=torch.bfloat16)
+    assert lm.new_cache().dtype == torch.bfloat16
+    assert load(2).new_cache().dtype == torch.float32
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux's account of mappings")
+@pytest.mark.parametrize("dtype", [torch.float32, *REDUCED])
+def test_a_file_that_was_converted_does_not_stay_in_memory(tmp_path: Path, dtype: torch.dtype) -> None:
+    folder = folder_with(tmp_path, lambda s: s.update(_wide(s)))
+    config = folder / "CosyVoice-BlankEN" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"intermediate_size": WIDE}))
+    lm = SpeechLM.load(load_config(folder), dtype=dtype)
     cache = lm.new_cache()
-    logp = lm.extend(cache, cache.add(), inputs)
-    assert logp.dtype == torch.float32
-    reference = golden(2).array("llm.zs.logp")[0]
-    assert np.abs(logp.numpy() - reference).max() < 1.0
-    assert int(logp.argmax()) == int(reference.argmax())
+    lm.extend(cache, cache.add(), lm.build_input([1, 2, 3]))
+    layers = 2 * 3 * WIDE * 64 * 4
+    if dtype == torch.float32:
+        assert _resident(folder / "llm.pt") > 0.9 * layers
+    else:
+        assert _resident(folder / "llm.pt") < 0.3 * layers
+
+
+WIDE = 8192
+
+
+def _wide(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The feed-forward weights as WIDE as to outweigh the tables."""
+    changed = {}
+    for key in state:
+        if ".mlp." in key:
+            shape = (64, WIDE) if "down_proj" in key else (WIDE, 64)
+            changed[key] = 0.01 * torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    return changed
+
+
+def _resident(path: Path) -> int:
+    """Bytes of this process's memory that are pages of the file."""
+    total, counted = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ", 1)[0]:
+            counted = line.endswith(str(path))
+        elif counted and line.startswith("Rss:"):
+            total += 1024 * int(line.split()[1])
+    return total
 
 
 # --- bad input

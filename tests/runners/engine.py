@@ -13,6 +13,7 @@ import torch
 from models.conditioning import Conditioning
 from models.config import load_config
 from models.cosyvoice import CosyVoice
+from models.sampling import Draw
 from runners.frames import FrameKind
 from runners.request import SpeechRequest
 from runners.scheduler import EngineSettings, Scheduler
@@ -46,9 +47,9 @@ def zero_shot_request(version: int, text: str = "Hello world, read this.", **cha
     return SpeechRequest(**{**values, **changes})
 
 
-def greedy(logp: torch.Tensor, history: Sequence[int], generator: torch.Generator) -> int:
+def greedy(logp: torch.Tensor, draws: Sequence[Draw]) -> list[int | Exception]:
     """The golden sampler: the best real speech token, so that an utterance always has its full length."""
-    return int(logp[:6561].argmax())
+    return list(logp[:, :6561].argmax(dim=1).tolist())
 
 
 @asynccontextmanager

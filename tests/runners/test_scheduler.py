@@ -177,7 +177,15 @@ async def test_a_fault_ends_one_request_alone(version: int, stage: str, monkeypa
             _failing(model.lm, "extend", monkeypatch, lambda a: next(prefills) == 1)
         elif stage.startswith("sampling"):
             step = int(stage.split()[-1])
-            _failing(scheduler, "sampler", monkeypatch, lambda a: a[1] is utterance.history and len(a[1]) == step)
+
+            def sampler(logp, draws):
+                hit = [draw.history is utterance.history and len(draw.history) == step for draw in draws]
+                return [
+                    MemoryError("injected") if bad else token
+                    for bad, token in zip(hit, greedy(logp, draws), strict=True)
+                ]
+
+            monkeypatch.setattr(scheduler, "sampler", sampler)
         else:
             which, _, what = stage.partition(" in the ")
             owner, name = (model.token2wav, "_mels") if what == "flow" else (model.token2wav, "_vocode")
