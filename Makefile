@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 override TEXT := $(value TEXT)
 export TEXT VOICE MODEL_DIR HOST PORT VARIANT
 
-.PHONY: demo serve test lint types bento image image-test lock model-import smoke clean
+.PHONY: demo serve test bench lint types bento image image-test lock model-import smoke clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python -m launch.demo
@@ -20,6 +20,10 @@ serve: $(VENV)/.demo
 
 test: $(VENV)/.test
 	$(BIN)/python -m pytest
+
+# Every speed claim of the README, as a ratio in one run; writes out/bench. Some 15 minutes and 8 GB of disk.
+bench: $(VENV)/.test
+	@$(BIN)/python -m benchmarks.bench
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from models.cosyvoice import CosyVoice
+from models.decode_graphs import DecodeGraphs
 from models.errors import ModelError
 from models.sampling import Draw, SilentFilter, ids_below_min_length, ras_sample_batch
 from models.speech_lm import KVCache, SpeechLM
@@ -43,6 +44,7 @@ class EngineSettings:
     `max_live`: utterances decoded together. `max_requests`: requests in the engine, the rest is refused with 429.
     `max_unread_seconds`: audio a slow reader may leave unread before its request pauses. `low_water_seconds`,
     `patience`, `batch_seconds`: see Policy. `memory_bytes`: for all that utterances keep; None: unlimited.
+    `cuda_graphs`: decode steps are captured once per size of batch and replayed.
     `upstream_compat`: keep upstream's length rules of CosyVoice 3 (stop tokens never masked, prefix counted).
     """
 
@@ -53,6 +55,7 @@ class EngineSettings:
     low_water_seconds: float = 0.5
     batch_seconds: float = 0.3
     memory_bytes: int | None = None
+    cuda_graphs: bool = False
     upstream_compat: bool = False
 
 
@@ -80,6 +83,7 @@ class Scheduler:
         self.steps = 0  # decode steps so far
         self._freed: list[int] = []  # slots that the cache still holds
         self._cache = model.lm.new_cache(self.settings.max_live)
+        self._graphs = DecodeGraphs(model.lm, self._cache) if self.settings.cuda_graphs else None
         self._audio_rate = gauges.AudioRate()
         self._pace = Pace()
         self._policy = Policy(self.settings.low_water_seconds, self.settings.patience, self.settings.batch_seconds)
@@ -290,8 +294,8 @@ class Scheduler:
 
         def compute() -> list[int | Exception]:
             last = torch.tensor([utterance.history[-1] for utterance in utterances])
-            logp = self.model.lm.decode(self._cache, last).cpu()
-            return self._sample(utterances, logp)
+            logp = self._graphs.decode(last) if self._graphs else self.model.lm.decode(self._cache, last)
+            return self._sample(utterances, logp.cpu())
 
         def apply(tokens: list[int | Exception]) -> None:
             self.steps += 1

@@ -59,8 +59,8 @@ def load_model(dtype: str | None = None) -> CosyVoice:
 
 
 def engine_settings(model: CosyVoice) -> EngineSettings:
-    """COSYSERVE_MAX_LIVE, COSYSERVE_MAX_REQUESTS and COSYSERVE_MEMORY_MB applied; a quarter of the memory is given to
-    the model for the prompts of known voices."""
+    """COSYSERVE_MAX_LIVE, COSYSERVE_MAX_REQUESTS, COSYSERVE_MEMORY_MB and COSYSERVE_CUDA_GRAPHS applied; a quarter of
+    the memory is given to the model for the prompts of known voices."""
     from runners.memory import budget_bytes
     from runners.scheduler import EngineSettings
 
@@ -75,6 +75,7 @@ def engine_settings(model: CosyVoice) -> EngineSettings:
         max_live=_integer("COSYSERVE_MAX_LIVE", default.max_live),
         max_requests=_integer("COSYSERVE_MAX_REQUESTS", default.max_requests),
         memory_bytes=None if memory is None else memory - voices,
+        cuda_graphs=os.environ.get("COSYSERVE_CUDA_GRAPHS") == "1" and device.type == "cuda",
     )
 
 
