@@ -94,8 +94,7 @@ class CosyVoice:
         self._runner_urls: tuple[str, ...] = ()
         self._info: ModelInfo | None = None
         self._draining: asyncio.Event = public_api.state.draining  # set from SIGTERM on
-        self._grpc: Any = None
-        self._grpc_drain: asyncio.Task | None = None
+        self._grpc_drained: asyncio.Task | None = None
 
     @bentoml.on_startup
     async def start(self) -> None:
@@ -113,17 +112,13 @@ class CosyVoice:
     async def _start_grpc(self, address: str) -> None:
         from api.oip.grpc_server import GrpcServer  # grpc is not imported where it is not used
 
-        self._grpc = GrpcServer(public_api.state.inference)
+        server = GrpcServer(public_api.state.inference, self._draining)
         try:
-            await self._grpc.start(address)
+            await server.start(address)
         except RuntimeError:
             die(f"gRPC cannot listen on {address}: choose another port with GRPC_PORT=...")
-        self._grpc_drain = asyncio.create_task(self._drain_grpc())
-
-    async def _drain_grpc(self) -> None:
-        """From SIGTERM on: HTTP drains by itself, and only then are the shutdown hooks called."""
-        await self._draining.wait()
-        await self._grpc.drain()
+        # From SIGTERM on: HTTP drains by itself, and only then are the shutdown hooks called.
+        self._grpc_drained = asyncio.create_task(server.drained())
 
     def _unready_from_sigterm(self) -> None:
         """Probes on connections that are already open must see the drain; new connections are refused anyway."""
@@ -139,9 +134,9 @@ class CosyVoice:
 
     @bentoml.on_shutdown
     async def stop(self) -> None:
-        if self._grpc_drain is not None:
+        if self._grpc_drained is not None:
             self._draining.set()
-            await self._grpc_drain
+            await self._grpc_drained
         if self.engine_client is not None:
             await self.engine_client.close()
 

@@ -50,9 +50,9 @@ def create_app(backend: Backend) -> FastAPI:
     return app
 
 
-def _refused(problem: errors.ApiError, path: str) -> JSONResponse:
-    """The response to `problem`, in the shape of the protocol that `path` belongs to."""
-    return oip_errors.error_response(problem) if oip_errors.is_inference(path) else problem.response()
+def _refused(problem: errors.ApiError, scope: Scope) -> JSONResponse:
+    """The response to `problem`, in the shape of the protocol that the request speaks."""
+    return oip_errors.error_response(problem) if oip_errors.is_inference(scope) else problem.response()
 
 
 class RequestId:
@@ -86,4 +86,4 @@ class RequestId:
             logger.error("a request failed", exc_info=error)
             if begun:  # the broken body tells the client
                 raise
-            await _refused(errors.as_api_error(error), scope["path"])(scope, receive, send_with_id)
+            await _refused(errors.as_api_error(error), scope)(scope, receive, send_with_id)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
+from starlette.types import Scope
 
 from audio.errors import AudioError
 from runners.request import RequestError
@@ -52,17 +53,17 @@ def as_api_error(error: Exception) -> ApiError:
     return ApiError(500, "internal_error", "Something went wrong inside the server.")
 
 
-def install(app: FastAPI, respond: Callable[[ApiError, str], JSONResponse]) -> None:
-    """Make every error of `app` what `respond` gives for it and the request's path."""
+def install(app: FastAPI, respond: Callable[[ApiError, Scope], JSONResponse]) -> None:
+    """Make every error of `app` what `respond` gives for it and the request's scope."""
 
     async def known(request: Request, error: Exception) -> JSONResponse:
-        return respond(as_api_error(error), request.url.path)
+        return respond(as_api_error(error), request.scope)
 
     async def http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
         codes = {404: "not_found", 405: "method_not_allowed"}
         problem = ApiError(error.status_code, codes.get(error.status_code, "http_error"), str(error.detail))
-        return respond(problem, request.url.path)
+        return respond(problem, request.scope)
 
     for kind in (ApiError, RequestError, TextError, AudioError):
         app.add_exception_handler(kind, known)

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import Request
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
-from api.arrival import before_drain, following
+from api.arrival import parsed, read_bytes
 from api.errors import ApiError
 
-MAX_BODY_BYTES = 16 * 1024 * 1024  # a reference recording of 10 MB as base64, and the text
-LARGE_BODY_BYTES = 64 * 1024
-# Each large body takes several times its size while it is read, and each thread takes its turns from the loop's.
-_READERS = ThreadPoolExecutor(2, "reader")
-STALL_SECONDS = 60.0
-"""Without a byte of a body that is not complete."""
 MAX_JSON_PARTS = 2**16
 """Objects, lists and pairs in a body. The parser lets no other thread run: a million pairs would hold streams up."""
 MAX_JSON_VALUES = 2**21
@@ -73,34 +64,12 @@ class SpeechBody(BaseModel):
 
 
 Body = TypeVar("Body", bound=BaseModel)
-Parsed = TypeVar("Parsed")
-
-
-async def read_bytes(request: Request) -> bytes:
-    """The whole body. Raises ApiError payload_too_large, upload_stalled, draining."""
-    return await before_drain(_body(request), request.app.state.draining)
-
-
-async def _body(request: Request) -> bytes:
-    data, chunks = bytearray(), aiter(request.stream())
-    while (chunk := await following(chunks, STALL_SECONDS)) is not None:
-        data += chunk
-        if len(data) > MAX_BODY_BYTES:
-            raise ApiError(413, "payload_too_large", f"The body is over {MAX_BODY_BYTES // 2**20} MiB.")
-    return bytes(data)
 
 
 async def read_body(request: Request, kind: type[Body]) -> Body:
     """The JSON body as `kind`. Raises ApiError: those of `read_bytes`, input_not_utf8, invalid_json, invalid_type,
     unknown_parameter, unsupported_parameter, missing_parameter, invalid_value."""
     return await parsed(partial(_read, kind=kind), await read_bytes(request))
-
-
-async def parsed(read: Callable[[bytes], Parsed], data: bytes) -> Parsed:
-    """`read(data)`: for a large body in a thread, as the loop feeds every stream."""
-    if len(data) <= LARGE_BODY_BYTES:
-        return read(data)
-    return await asyncio.get_running_loop().run_in_executor(_READERS, read, data)
 
 
 def loads(data: bytes) -> Any:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import json
 import logging
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import urllib3
@@ -16,6 +18,7 @@ from kserve.constants import constants
 from kserve.models import V1beta1InferenceService
 from kserve.utils.utils import get_default_target_namespace
 from kubernetes import client, config
+from kubernetes.config.kube_config import KUBE_CONFIG_DEFAULT_LOCATION
 
 from errors import ConflictError, RolloutError, UnavailableError
 from inference_service import InferenceService
@@ -26,11 +29,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS, READ_SECONDS = 5.0, 30.0
 CONFLICT_ATTEMPTS = 20
 API_VERSION = f"{constants.KSERVE_GROUP}/{constants.KSERVE_V1BETA1_VERSION}"
-# What the client library raises of a file that is none: it reads, parses and looks into it without checking.
-NO_KUBECONFIG = (
-    *(config.ConfigException, yaml.YAMLError, OSError, RecursionError),
-    *(ValueError, TypeError, LookupError, AttributeError),
-)
+KUBECONFIG_LISTS = {"clusters": "cluster", "contexts": "context", "users": "user"}
 PLURAL = constants.KSERVE_PLURAL_INFERENCESERVICE
 
 
@@ -57,9 +56,10 @@ class Cluster:
         # urllib3 announces each of its own retries on stderr; here an error is told once, by us.
         logging.getLogger("urllib3").setLevel(logging.ERROR)
         try:
+            _check_kubeconfig(kubeconfig or KUBE_CONFIG_DEFAULT_LOCATION)
             self._sdk = KServeClient(config_file=kubeconfig, context=context)
             self.namespace = namespace or _namespace_of(kubeconfig, context)
-        except NO_KUBECONFIG as error:
+        except (config.ConfigException, OSError) as error:
             raise RolloutError(f"the kubeconfig is of no use: {_one_line(str(error))}") from None
         self._sdk.api_instance = client.CustomObjectsApi(_BoundedClient())
         self.name = name
@@ -213,6 +213,25 @@ def _model(document: dict) -> V1beta1InferenceService:
         ),
         spec=document["spec"],
     )
+
+
+def _check_kubeconfig(files: str) -> None:
+    """The client library looks into its files without checking their form. Raises ConfigException, OSError."""
+    for path in (Path(file).expanduser() for file in files.split(os.pathsep) if file):
+        if not path.exists():  # which is the client library's to judge
+            continue
+        try:
+            document = yaml.safe_load(path.read_text())
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            raise config.ConfigException(f"{path} is not YAML: {error}") from None
+        if not isinstance(document, dict):
+            raise config.ConfigException(f"{path} holds no mapping")
+        for field, inner in KUBECONFIG_LISTS.items():
+            entries = document.get(field) or []
+            if not isinstance(entries, list) or not all(
+                isinstance(entry, dict) and "name" in entry and isinstance(entry.get(inner), dict) for entry in entries
+            ):
+                raise config.ConfigException(f"{path}: {field} is no list of a name and a {inner} each")
 
 
 def _namespace_of(kubeconfig: str | None, context: str | None) -> str:

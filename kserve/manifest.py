@@ -118,10 +118,10 @@ def read_manifest(source: str) -> tuple[dict, list[str]]:
     if not isinstance(spec, dict) or not isinstance(spec.get("predictor"), dict):
         raise RolloutError(f"{source}: the InferenceService lacks spec.predictor")
     for field in ("name", "namespace"):
-        if not isinstance(metadata.get(field) or "", str):
+        if not isinstance(metadata.get(field), str | None):
             raise RolloutError(f"{source}: metadata.{field} is no string: put quotes around {metadata[field]}")
     for field in ("annotations", "labels"):
-        if not _are_strings(metadata.get(field) or {}):
+        if metadata.get(field) is not None and not _are_strings(metadata[field]):
             raise RolloutError(f"{source}: metadata.{field} is no mapping of strings to strings: quotes may be missing")
     return manifest, [_title(item) for item in documents if item is not manifest]
 

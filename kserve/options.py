@@ -122,7 +122,7 @@ def _common_options() -> argparse.ArgumentParser:
 def _analysis_options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False)
     group = parser.add_argument_group("analysis")
-    group.add_argument("--prometheus", default="http://prometheus.monitoring:9090", metavar="URL")
+    group.add_argument("--prometheus", default="http://prometheus-operated.monitoring.svc:9090", metavar="URL")
     group.add_argument("--steps", type=_steps, default=(5, 25, 50, 100), help="percents; default 5,25,50,100")
     group.add_argument("--interval", type=_seconds, default=300.0, metavar="S", help="of a step, at least; default 300")
     group.add_argument("--check", type=_seconds, default=15.0, metavar="S", help="between two looks; default 15")

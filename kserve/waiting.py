@@ -44,7 +44,8 @@ class Goal:
 class Progress:
     """Lines on stdout or another stream, each said once until something else was said.
 
-    A stream that takes no more is given up, as `failure` tells: no line is worth a rollback that does not happen.
+    A stream that fails is given up, as `failure` tells: no line is worth a rollback that does not happen. One whose
+    reader is there and does not read is waited for.
     """
 
     def __init__(self, stream: TextIO | None = None) -> None:

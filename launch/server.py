@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -27,6 +28,7 @@ from runners.model_folder import model_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 MIN_FREE_MEGABYTES = 200
+_EVERY_ADDRESS = {"0.0.0.0", "::"}
 _ERROR = re.compile(re.escape(PREFIX) + "(.*)")
 
 
@@ -43,13 +45,12 @@ def check(host: str, port: int) -> None:
         raise LaunchError(error.message) from error
     except ValueError as error:
         raise LaunchError(str(error)) from error
-    if port:
-        _check_port(host, port)
+    taken = _check_port(host, port) if port else set()
     if grpc is not None:
         grpc_host, _, grpc_port = grpc.rpartition(":")
-        if int(grpc_port) == port:
+        asked = _check_port(grpc_host.removeprefix("[").removesuffix("]"), int(grpc_port), "GRPC_")
+        if int(grpc_port) == port and (taken & asked or (taken | asked) & _EVERY_ADDRESS):
             raise LaunchError(f"Port {port} cannot be that of HTTP and of gRPC: choose another one with GRPC_PORT=...")
-        _check_port(grpc_host.removeprefix("[").removesuffix("]"), int(grpc_port), "GRPC_")
     for folder in (ROOT, Path(tempfile.gettempdir())):
         free = shutil.disk_usage(folder).free // 2**20
         if free < MIN_FREE_MEGABYTES:
@@ -58,20 +59,31 @@ def check(host: str, port: int) -> None:
             )
 
 
-def _check_port(host: str, port: int, prefix: str = "") -> None:
-    """`prefix`: of the variables that chose them. Raises LaunchError."""
+def _check_port(host: str, port: int, prefix: str = "") -> set[str]:
+    """The addresses of `host` at which the port is free. `prefix`: of the variables that chose them.
+
+    Raises LaunchError where it is in use at one, or there is none: a name may have one that this machine has not.
+    """
     try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (socket.gaierror, UnicodeError) as error:
         raise LaunchError(f"{prefix}HOST={host} is not an address of this machine.") from error
-    with socket.socket(family, kind) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    free: set[str] = set()
+    problem: OSError | None = None
+    for family, kind, _, _, address in found:
         try:
-            probe.bind(address)
+            with socket.socket(family, kind) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+            free.add(str(address[0]))
         except OSError as error:
-            raise LaunchError(
-                f"Port {port} on {host} cannot be used ({error.strerror}): choose another one with {prefix}PORT=..."
-            ) from error
+            if problem is None or error.errno == errno.EADDRINUSE:
+                problem = error
+    if problem is not None and (not free or problem.errno == errno.EADDRINUSE):
+        raise LaunchError(
+            f"Port {port} on {host} cannot be used ({problem.strerror}): choose another one with {prefix}PORT=..."
+        ) from problem
+    return free
 
 
 def address(default_port: int) -> tuple[str, int]:

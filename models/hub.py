@@ -255,8 +255,11 @@ def _refuse_long_waits(response: httpx2.Response) -> None:
     from huggingface_hub.utils import hf_raise_for_status, parse_ratelimit_headers
 
     limit, after = parse_ratelimit_headers(response.headers), response.headers.get("Retry-After", "")
-    used_up = limit is not None and limit.remaining == 0
-    if (limit.reset_in_seconds if used_up else int(after) if after.isdecimal() else 0) > MAX_RATE_LIMIT_SECONDS:
+    if limit is not None and limit.remaining == 0:
+        seconds = limit.reset_in_seconds
+    else:
+        seconds = int(after) if after.isdecimal() else 0
+    if seconds > MAX_RATE_LIMIT_SECONDS:
         response.read()
         hf_raise_for_status(response)
 

@@ -8,16 +8,17 @@ from collections.abc import Awaitable
 
 from fastapi import Response
 from fastapi.responses import JSONResponse
+from starlette.types import Scope
 
 from api.errors import RETRY_AFTER_SECONDS, ApiError, as_api_error
 
 logger = logging.getLogger("cosyserve.api")
-_PATH = re.compile(r"/v2(/.*)?|/v1/models/.*:[^/]*", re.DOTALL)
+_PATH = re.compile(r"/v2(/.*)?|/v1/models/.*:(predict|explain)", re.DOTALL)
 
 
-def is_inference(path: str) -> bool:
-    """Whether who asks for `path` speaks the protocol: all of /v2, and v1's verbs after a model's name."""
-    return _PATH.fullmatch(path) is not None
+def is_inference(scope: Scope) -> bool:
+    """Whether the request speaks the protocol: all of /v2, and v1's verbs after a model's name."""
+    return _PATH.fullmatch(scope["path"].removeprefix(scope.get("root_path", ""))) is not None
 
 
 def known(error: Exception) -> ApiError:

@@ -10,6 +10,7 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 
+from api.arrival import parsed
 from api.connection import run_while_connected
 from api.engine_stream import EngineStream
 from api.errors import ApiError
@@ -20,7 +21,7 @@ from api.oip.inference import ROUTE, Inference, recorded
 from api.oip.models import VERSION, ServedModel
 from api.oip.rest import read_whole
 from api.oip.tensors import Tensor
-from api.schema import parsed, validated
+from api.schema import validated
 from api.synthesis import first_of
 from api.telemetry import Recording, failure_recorded
 from runners.frames import Frame

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.json_format import ParseDict
 
-from api.arrival import before_drain, draining_error, following
+from api.arrival import MAX_BODY_BYTES, MESSAGE_SECONDS, arrived, draining_error, parsed
 from api.errors import ApiError
 from api.oip import metadata
 from api.oip.errors import known, sentence
@@ -29,12 +29,9 @@ from api.oip.models import VERSION
 from api.oip.request import FINAL_RESPONSE
 from api.oip.rest import check_load, unload_refused
 from api.oip.wire import read_message
-from api.schema import MAX_BODY_BYTES, parsed
 
 DRAIN_SECONDS = 86_400.0
 """Running calls finish, however long they take; whoever sent SIGTERM has the last word."""
-MESSAGE_SECONDS = 300.0
-"""For the message of a unary call, which is not seen before it is whole."""
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a rival
     ("grpc.max_receive_message_length", MAX_BODY_BYTES),
@@ -52,11 +49,10 @@ Request = TypeVar("Request")
 
 
 class GrpcServer:
-    """Serves `inference` at one address until it is drained."""
+    """Serves `inference` at one address until `draining` is set."""
 
-    def __init__(self, inference: Inference) -> None:
-        self._inference = inference
-        self._draining = asyncio.Event()
+    def __init__(self, inference: Inference, draining: asyncio.Event) -> None:
+        self._inference, self._draining = inference, draining
         self._server = grpc.aio.server(options=_OPTIONS)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
 
@@ -66,9 +62,9 @@ class GrpcServer:
             raise RuntimeError(f"cannot bind {address}")
         await self._server.start()
 
-    async def drain(self) -> None:
-        """Take no new calls and return when the running ones have finished. May be called again."""
-        self._draining.set()
+    async def drained(self) -> None:
+        """Once `draining` is set: take no new calls, and return when the running ones have finished."""
+        await self._draining.wait()
         await self._server.stop(DRAIN_SECONDS)
 
     def _handlers(self) -> dict[str, grpc.RpcMethodHandler]:
@@ -106,7 +102,7 @@ class GrpcServer:
         return grpc.stream_unary_rpc_method_handler(handle)
 
     async def _message(self, read: Callable[[bytes], Request], requests: AsyncIterable[bytes]) -> Request:
-        data = await before_drain(following(aiter(requests), MESSAGE_SECONDS), self._draining)
+        data = await arrived(anext(aiter(requests), None), MESSAGE_SECONDS, self._draining)
         if data is None:
             raise ApiError(400, "invalid_message", "The call ended without a message.")
         return await parsed(read, data)
@@ -162,7 +158,7 @@ class GrpcServer:
         """Each request of the stream is answered in full before the next one is begun."""
         source = aiter(requests)
         try:
-            while (data := await before_drain(following(source, None), self._draining)) is not None:
+            while (data := await arrived(anext(source, None), None, self._draining)) is not None:
                 if self._draining.is_set():
                     raise draining_error()
                 await self._answer(await parsed(read_infer_call, data), context)

@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.routing import Match, Route
 from starlette.types import Scope
 
+from api.arrival import parsed
 from api.connection import run_while_connected
 from api.errors import ApiError
 from api.oip.body import read_json
@@ -18,7 +19,7 @@ from api.oip.errors import answered
 from api.oip.fields import SpeechFields
 from api.oip.inference import MAX_ANSWER_SAMPLES, Inference, recorded
 from api.oip.rest import read_whole
-from api.schema import parsed, validated
+from api.schema import validated
 
 MAX_INSTANCES = 8
 

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.requests import ClientDisconnect
 
+from api.arrival import parsed, read_bytes
 from api.connection import run_while_connected
 from api.errors import ApiError
 from api.oip import metadata
@@ -16,7 +17,6 @@ from api.oip.body import HEADER_LENGTH, infer_response, read_infer_request, read
 from api.oip.errors import answered
 from api.oip.inference import Inference, recorded
 from api.oip.models import VERSION
-from api.schema import parsed, read_bytes
 
 NOT_READY = "The server is not ready."
 _MODEL = "/v2/models/{name}"

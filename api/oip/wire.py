@@ -13,8 +13,8 @@ from google.protobuf.message import DecodeError
 
 from api.errors import ApiError
 
-MAX_FIELDS = 2**14
-"""Of a message, those of its inner messages included: 32 tensors have a few hundred."""
+MAX_FIELDS = 2**10
+"""Of a message, those of its inner messages included: 32 tensors have a few hundred. Counting them keeps the loop."""
 MAX_NAME_BYTES = 2**16
 """Of one string: names, ids and parameters. Text to be spoken and recordings are `bytes`."""
 MAX_PACKED_BYTES = 2**22

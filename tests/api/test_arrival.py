@@ -92,19 +92,29 @@ async def test_a_body_that_was_about_to_arrive_is_answered_while_draining() -> N
 
 @pytest.mark.parametrize("path", PATHS)
 async def test_a_body_that_stalls_is_not_waited_for(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.schema.STALL_SECONDS", 0.1)
+    monkeypatch.setattr("api.arrival.MESSAGE_SECONDS", 0.1)
     backend = FakeBackend()
     status, _, content = await Upload(path, b'{"input": "Hello."}', backend).answer()
     assert (status, _code(path, content)) == (408, "upload_stalled")
     assert backend.requests == []
 
 
-async def test_a_body_that_arrives_slowly_but_steadily_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("api.schema.STALL_SECONDS", 0.5)
+async def test_a_body_that_trickles_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.arrival.MESSAGE_SECONDS", 0.5)
+    upload = Upload(GENERATE, b'{"text": "Hello."}', FakeBackend())
+    answering = asyncio.ensure_future(upload.answer())
+    while not answering.done():
+        upload.arrive(b" ")
+        await asyncio.sleep(0.02)
+    status, _, content = await answering
+    assert (status, _code(GENERATE, content)) == (408, "upload_stalled")
+
+
+async def test_a_body_in_many_pieces_is_read() -> None:
     upload = Upload(GENERATE, b'{"text": "Hello."}', FakeBackend())
     answering = asyncio.ensure_future(upload.answer())
     for _ in range(4):
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.05)
         upload.arrive(b" ")
     upload.finish()
     assert (await answering)[0] == 200

@@ -31,7 +31,9 @@ class Running:
 
     def __init__(self, backend: FakeBackend) -> None:
         self.backend = backend
-        self.server = GrpcServer(create_app(backend).state.inference)
+        state = create_app(backend).state
+        self._draining: asyncio.Event = state.draining
+        self.server = GrpcServer(state.inference, state.draining)
         self.address = f"127.0.0.1:{free_port()}"
 
     async def __aenter__(self) -> Running:
@@ -41,7 +43,11 @@ class Running:
 
     async def __aexit__(self, *exception: object) -> None:
         await self.channel.close()
-        await asyncio.wait_for(self.server.drain(), 10)
+        await asyncio.wait_for(self.drain(), 10)
+
+    async def drain(self) -> None:
+        self._draining.set()
+        await self.server.drained()
 
     async def call(self, name: str, request: Any = b"") -> Any:
         """A unary call; `request` may be fields, or the bytes of a message."""
@@ -249,7 +255,7 @@ async def test_draining_lets_a_running_answer_finish_and_ends_a_stream_on_which_
         busy = running.stream()
         await busy.write(Request(**_request()))
         hops = [await busy.read()]
-        draining = asyncio.ensure_future(running.server.drain())
+        draining = asyncio.ensure_future(running.drain())
         assert await asyncio.wait_for(idle.code(), 10) is grpc.StatusCode.UNAVAILABLE
         assert (await idle.details()).startswith("draining: ")
         assert not draining.done()
@@ -262,10 +268,11 @@ async def test_draining_lets_a_running_answer_finish_and_ends_a_stream_on_which_
 
 
 async def test_draining_ends_a_call_whose_message_does_not_come_and_finishes_one_that_has_come() -> None:
-    gate = asyncio.Event()
+    begun, gate = asyncio.Event(), asyncio.Event()
 
     class Slow(FakeBackend):
         async def stream(self, request: Any) -> AsyncIterator[Any]:  # type: ignore[override]
+            begun.set()
             await gate.wait()
             async for frame in super().stream(request):
                 yield frame
@@ -273,9 +280,10 @@ async def test_draining_ends_a_call_whose_message_does_not_come_and_finishes_one
     async with Running(Slow()) as running:
         silent = running.channel.stream_unary(f"/{SERVICE}/ModelInfer")(timeout=30)
         await silent.wait_for_connection()
+        assert (await running.call("ServerLive")).live  # the silent call is with the server, which had it first
         busy = asyncio.ensure_future(running.call("ModelInfer", _request()))
-        await asyncio.sleep(0.2)  # both are with the server
-        draining = asyncio.ensure_future(running.server.drain())
+        await begun.wait()
+        draining = asyncio.ensure_future(running.drain())
         await _fails(asyncio.wait_for(silent, 10), grpc.StatusCode.UNAVAILABLE, "draining")
         assert not draining.done()
         gate.set()
@@ -354,7 +362,7 @@ async def test_a_stream_takes_no_further_request_once_the_drain_began() -> None:
         call = running.stream()
         await call.write(Request(**_request()))
         hops = [await call.read()]
-        draining = asyncio.ensure_future(running.server.drain())
+        draining = asyncio.ensure_future(running.drain())
         await asyncio.sleep(0)
         await call.write(Request(**_request()))
         gate.set()
@@ -378,7 +386,7 @@ async def test_an_error_repeats_no_name_of_any_length(running: Running) -> None:
 
 async def test_a_port_in_use_is_an_error(running: Running) -> None:
     with pytest.raises(RuntimeError):
-        await GrpcServer(create_app(FakeBackend()).state.inference).start(running.address)
+        await Running(FakeBackend()).server.start(running.address)
 
 
 @pytest.mark.parametrize(

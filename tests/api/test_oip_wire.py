@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from api.arrival import LARGE_BODY_BYTES, MAX_BODY_BYTES
 from api.errors import ApiError
 from api.oip.grpc_messages import read_infer_call
 from api.oip.messages import message
 from api.oip.wire import MAX_FIELDS, MAX_NAME_BYTES, MAX_PACKED_BYTES, read_message
-from api.schema import MAX_BODY_BYTES
 
 Request = message("ModelInferRequest")
 Load = message("RepositoryModelLoadRequest")
@@ -67,6 +67,26 @@ def test_what_would_cost_more_than_its_size_is_never_parsed(kind: Any, data: byt
         read_message(SimpleNamespace(DESCRIPTOR=kind.DESCRIPTOR, FromString=parse), data)
     assert time.thread_time() - began < 1  # parsed, most take far longer
     assert (caught.value.status, caught.value.code) == (400, "invalid_message")
+
+
+class _Counted(bytes):
+    """How many single bytes of it were looked at."""
+
+    steps = 0
+
+    def __getitem__(self, position: Any) -> Any:
+        self.steps += 1
+        return super().__getitem__(position)
+
+
+@pytest.mark.parametrize(
+    "part", [b"\x2a\0", b"\x78\1", b"\xf8\xff\xff\xff\xff\xff\xff\xff\xff\1" + b"\xff" * 9 + b"\1"]
+)
+def test_what_the_loop_reads_itself_takes_few_steps(part: bytes) -> None:
+    data = _Counted(part * (LARGE_BODY_BYTES // len(part)))
+    with pytest.raises(ApiError):
+        read_message(Request, data)
+    assert 2_000 < data.steps < 25_000  # a few milliseconds
 
 
 def test_the_bounds_hold_exactly() -> None:
@@ -129,6 +149,7 @@ _MESSAGES = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(values=_MESSAGES)
 def test_any_message_is_read_as_the_parser_reads_it(values: dict[str, Any]) -> None:
     request = Request(**values)
@@ -142,6 +163,7 @@ def _changed(values: dict[str, Any], at: int, byte: int) -> bytes:
     return bytes(data)
 
 
+@settings(deadline=None)
 @given(data=st.binary(max_size=60) | st.builds(_changed, _MESSAGES, st.integers(0, 200), st.integers(0, 255)))
 def test_any_bytes_are_read_as_the_parser_reads_them_or_refused(data: bytes) -> None:
     try:

@@ -34,16 +34,18 @@ class Outcome:
 
 
 class Running:
-    """A command under way; `log`: what its stdout is, instead of a file."""
+    """A command under way; `log`: what its stdout is, instead of a file; `ignored`: a signal, as nohup ignores one."""
 
-    def __init__(self, folder: Path, arguments: list[str], stdin: str, log: Path | None = None) -> None:
+    def __init__(
+        self, folder: Path, arguments: list[str], stdin: str, log: Path | None = None, ignored: int | None = None
+    ) -> None:
         own = Path(tempfile.mkdtemp(dir=folder))
         self._out, self._err, entry = own / "stdout", own / "stderr", own / "stdin"
         entry.write_text(stdin)
         for file in (self._out, self._err):
             file.write_text("")
         files = [str(path) for path in (entry, log or self._out, self._err)]
-        self._process: ForkServerProcess = _FORKS.Process(target=_become, args=(str(SCRIPT), arguments, files))
+        self._process: ForkServerProcess = _FORKS.Process(target=_become, args=(str(SCRIPT), arguments, files, ignored))
         self._process.start()
 
     def wait(self, timeout: float = 30.0) -> Outcome:
@@ -71,9 +73,12 @@ class Running:
 
     def interrupt(self, number: int = signal.SIGINT) -> Outcome:
         """Ctrl-C, or another signal."""
+        self.signal(number)
+        return self.wait()
+
+    def signal(self, number: int) -> None:
         assert self._process.pid is not None
         os.kill(self._process.pid, number)
-        return self.wait()
 
 
 def wait_until(condition: Callable[[], bool], what: str, timeout: float = 20.0) -> None:
@@ -83,7 +88,9 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = 20.0) 
         time.sleep(0.02)
 
 
-def _become(script: str, arguments: list[str], files: list[str]) -> None:
+def _become(script: str, arguments: list[str], files: list[str], ignored: int | None) -> None:
+    if ignored is not None:
+        signal.signal(ignored, signal.SIG_IGN)
     for number, path in enumerate(files):
         handle = os.open(path, os.O_RDONLY if number == 0 else os.O_WRONLY | os.O_APPEND)
         os.dup2(handle, number)

@@ -50,14 +50,20 @@ class Stage:
         self.prometheus.__exit__()
 
     def start(
-        self, command: str, *arguments: str, stdin: str = "", timeout: float = 8, log: Path | None = None
+        self,
+        command: str,
+        *arguments: str,
+        stdin: str = "",
+        timeout: float = 8,
+        log: Path | None = None,
+        ignored: int | None = None,
     ) -> Running:
         options = ["--kubeconfig", str(self.cluster.kubeconfig), "--poll", "0.03", "--settle", "0.3"]
         if command != "deploy":
             options += ["--name", NAME]
         if command in ("watch", "canary"):
             options += ["--prometheus", self.prometheus.url, "--interval", "0.2", "--check", "0.1", "--patience", "0.4"]
-        return Running(self.folder, [command, *options, "--timeout", str(timeout), *arguments], stdin, log)
+        return Running(self.folder, [command, *options, "--timeout", str(timeout), *arguments], stdin, log, ignored)
 
     def run(self, command: str, *arguments: str, stdin: str = "", timeout: float = 8) -> Outcome:
         return self.start(command, *arguments, stdin=stdin, timeout=timeout).wait()

@@ -93,10 +93,22 @@ def test_a_signal_during_an_automatic_rollback_says_how_to_finish_it(stage: Stag
 
 
 def test_nohup_keeps_a_command_running(stage: Stage) -> None:
-    script = "import signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); sys.path[0] = sys.argv[1]\n"
-    script += "import rollout; rollout._prepare_process(); signal.raise_signal(signal.SIGHUP); print('alive')"
-    done = subprocess.run([sys.executable, "-c", script, str(SCRIPT.parent)], capture_output=True, text=True)
-    assert done.stdout == "alive\n", done.stderr
+    stage.live()
+    stage.canary(percent=25)
+    running = stage.start("watch", "--interval", "60", ignored=signal.SIGHUP)
+    running.wait_line(f"25 % canary {SECOND}")
+    running.signal(signal.SIGHUP)
+    stage.prometheus.change(SECOND, ttfa=1.6)
+    assert "rolled back: P95 TTFA is 1.600 s" in running.wait().err
+
+
+def test_an_exchange_ends_while_the_name_is_being_resolved() -> None:
+    script = "import socket, sys, time; socket.getaddrinfo = lambda *name, **options: time.sleep(60)\n"
+    script += "sys.path[0] = sys.argv[1]; import httpx; from exchange import exchange\n"
+    script += "try: exchange('GET', 'http://prometheus', 0.3)\nexcept httpx.ReadTimeout as error: print(error)"
+    command = [sys.executable, "-c", script, str(SCRIPT.parent)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.stdout == "no whole answer after 0.3 s\n", done.stderr
 
 
 @pytest.mark.parametrize(
@@ -126,7 +138,18 @@ def test_a_bound_that_would_judge_nothing_is_refused(arguments: tuple[str, str])
 
 
 @pytest.mark.parametrize(
-    "content", [b"a: [b", b"\xff\xfe\x00", b"\0", b"[1, 2]", b"text", b"contexts: 5", b"[" * 20_000, None]
+    "content",
+    [
+        b"a: [b",
+        b"\xff\xfe\x00",
+        b"\0",
+        b"[1, 2]",
+        b"text",
+        b"contexts: 5",
+        b"contexts: [{name: a}]",
+        b"[" * 20_000,
+        None,
+    ],
 )
 def test_a_kubeconfig_that_is_none_is_one_sentence(stage: Stage, content: bytes | None) -> None:
     file = stage.folder / "kubeconfig-broken"
@@ -149,6 +172,8 @@ def test_a_kubeconfig_that_is_none_is_one_sentence(stage: Stage, content: bytes 
         ({"annotations": "a"}, "metadata.annotations is no mapping of strings"),
         ({"annotations": {"a": True}}, "metadata.annotations is no mapping of strings"),
         ({"annotations": {5: "a", "b": "c"}}, "metadata.annotations is no mapping of strings"),
+        ({"namespace": 0}, "metadata.namespace is no string"),
+        ({"labels": 0}, "metadata.labels is no mapping of strings"),
         ({"labels": ["a"]}, "metadata.labels is no mapping of strings"),
         ({"labels": {"version": 2}}, "metadata.labels is no mapping of strings"),
     ],

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from api.arrival import GOODBYE_SECONDS, MESSAGE_SECONDS
 from runners.probe import PROBE_SECONDS
 from runners.prompt_encoder import PromptEncoder
 from runners.speech_engine import STALL_SECONDS, SpeechEngine
@@ -101,6 +102,8 @@ def _real() -> dict[str, float]:
         "first byte": _traffic(CosyVoice),
         "engine stream": _traffic(SpeechEngine),
         "stalled reader": STALL_SECONDS,
+        "arriving request": MESSAGE_SECONDS,
+        "arriving request, after SIGTERM": GOODBYE_SECONDS,
     }
 
 

@@ -81,8 +81,8 @@ def test_the_same_files_have_the_same_tag_and_others_another(store: Path, folder
     assert (resolve(f"bento:{first}") / "spk2info.pt").is_file()
 
 
-def test_two_imports_of_one_folder_at_once_are_both_done(store: Path, folder: Path) -> None:
-    """The second comes up against the first one's tag only when it saves: here the other process waits until then."""
+def test_an_import_during_which_another_one_is_done_is_done_too(store: Path, folder: Path) -> None:
+    """It comes up against the other one's tag only when it saves."""
     faster = (
         "import subprocess, sys; import launch.model_import as slower; save = slower._save\n"
         "def late(*arguments):\n"

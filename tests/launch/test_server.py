@@ -57,6 +57,28 @@ def test_a_grpc_address_that_is_none_is_named(
         check("127.0.0.1", http_port)
 
 
+def test_every_address_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    def both(host: str, port: int, **options: object) -> list[tuple]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (2, 1)]
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        monkeypatch.setattr("launch.server.socket.getaddrinfo", both)
+        with pytest.raises(LaunchError, match=r"Port .* on two cannot be used"):
+            check("two", taken.getsockname()[1])
+
+
+def test_http_and_grpc_may_have_one_port_at_different_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    port = free_port()
+    monkeypatch.setenv("GRPC_PORT", str(port))
+    monkeypatch.setenv("GRPC_HOST", "127.0.0.2")
+    check("127.0.0.1", port)
+    monkeypatch.setenv("GRPC_HOST", "0.0.0.0")
+    with pytest.raises(LaunchError, match="of HTTP and of gRPC"):
+        check("127.0.0.1", port)
+
+
 @pytest.mark.parametrize("host", ["", "localhost", "0.0.0.0"])
 def test_a_grpc_address_that_is_one_is_taken(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRPC_PORT", str(free_port()))

@@ -6,12 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import soundfile
 
-from launch.server import ROOT, Server
+from launch.server import ROOT, Server, free_port
 
 EXAMPLES = re.findall(r"^```(bash|python)\n(.*?)^```", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
 
@@ -21,10 +22,20 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("readme")
 
 
+@pytest.fixture(scope="module")
+def addresses() -> Iterator[dict[str, str]]:
+    """Where the examples find a server, and where there is one."""
+    grpc_port = free_port()
+    with Server(env={"GRPC_PORT": str(grpc_port)}) as running:
+        running.wait_ready(timeout=120)
+        yield {"http://localhost:3000": running.url, "localhost:3001": f"127.0.0.1:{grpc_port}"}
+
+
 @pytest.mark.parametrize("index", range(len(EXAMPLES)))
-def test_the_example_runs(index: int, server: Server, folder: Path) -> None:
+def test_the_example_runs(index: int, addresses: dict[str, str], folder: Path) -> None:
     language, code = EXAMPLES[index]
-    code = code.replace("http://localhost:3000", server.url)
+    for told, real in addresses.items():
+        code = code.replace(told, real)
     if "curl" in code and shutil.which("curl") is None:
         pytest.skip("this example needs curl")
     command = ["bash", "-euo", "pipefail", "-c", code] if language == "bash" else [sys.executable, "-c", code]
