@@ -12,7 +12,7 @@ from models.conditioning import PRESETS_FILE, Conditioning, load_presets
 from models.config import ModelConfig, load_config
 from models.errors import ModelError
 from models.flow import FLOW_FILE, Flow
-from models.hift import VOCODER_FILE, Vocoder
+from models.hift import Vocoder
 from models.speech_lm import SpeechLM
 from models.token2wav import Token2Wav
 from models.tokenizer import Tokenizer
@@ -66,11 +66,11 @@ class CosyVoice:
 
     @property
     def mapped_bytes(self) -> int:
-        """Of weights that are read from their files when they are used, so far perhaps not."""
+        """About how much of the weights is read from its files when it is used, so far perhaps not."""
         if self.token2wav.flow.device.type != "cpu":
             return 0
-        files = [FLOW_FILE, VOCODER_FILE] + (["llm.pt"] if self.lm.dtype == torch.float32 else [])
-        return sum((self.config.root / name).stat().st_size for name in files)
+        files = {"llm.pt": self.lm.dtype, FLOW_FILE: self.token2wav.flow.dtype}
+        return sum((self.config.root / name).stat().st_size for name in files if files[name] == torch.float32)
 
 
 def _chunks(seconds: float, config: ModelConfig) -> int:

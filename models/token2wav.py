@@ -43,7 +43,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, eq=False)
 class VoicePrompt:
-    """The part of a voice that the flow uses, on the model's device."""
+    """The part of a voice that the flow uses, on the CPU."""
 
     key: bytes  # a digest of all of it
     tokens: Tensor  # [P] int64
@@ -97,7 +97,7 @@ class Audio:
 
 
 class Token2Wav:
-    """The acoustic half of a model. It keeps voices' prompts, nothing of an utterance.
+    """The acoustic half of a model. It keeps the prefixes of voices' prompts, nothing of an utterance.
 
     `voice_bytes`: for the prompts' prefixes. `window_chunks`: how far back, beside the prompt, the attention of a
     stream's flow sees; None: to its begin, and cost and memory grow with the stream.
@@ -125,8 +125,7 @@ class Token2Wav:
         )
 
     def prompt(self, conditioning: Conditioning) -> VoicePrompt:
-        """A voice's tensors on the model's device."""
-        device = self.flow.device
+        """A voice as the flow reads it. It stays on the CPU: only what computes touches the device."""
         arrays = (conditioning.prompt_tokens, conditioning.prompt_mel, conditioning.embedding)
         digest = hashlib.blake2b(digest_size=16)
         for array in arrays:
@@ -134,9 +133,9 @@ class Token2Wav:
             digest.update(np.ascontiguousarray(array).data)
         return VoicePrompt(
             key=digest.digest(),
-            tokens=torch.from_numpy(conditioning.prompt_tokens).to(device, torch.int64),
-            mel=torch.from_numpy(conditioning.prompt_mel).to(device, torch.float32),
-            embedding=torch.from_numpy(conditioning.embedding).to(device, torch.float32),
+            tokens=torch.from_numpy(conditioning.prompt_tokens).to(torch.int64),
+            mel=torch.from_numpy(conditioning.prompt_mel).to(torch.float32),
+            embedding=torch.from_numpy(conditioning.embedding).to(torch.float32),
         )
 
     def new_stream(
@@ -156,10 +155,14 @@ class Token2Wav:
         return MAX_FRAMES // self.mel_ratio - len(prompt.tokens)
 
     def frames(self, turn: Turn) -> int:
-        """Mel frames that a turn takes to compute, but for a prompt's that may be known."""
-        new = len(turn.tokens) - turn.state.offset if turn.last else self._hop(turn.state)
-        again = turn.last and (turn.state.hops == 0 or turn.state.upstream_compat)
-        return self.mel_ratio * (len(turn.state.prompt.tokens) + len(turn.tokens) if again else new)
+        """Mel frames that a turn takes to compute."""
+        state, prompt = turn.state, turn.state.prompt
+        if turn.last and (state.hops == 0 or state.upstream_compat):
+            return self.mel_ratio * (len(prompt.tokens) + len(turn.tokens))
+        if turn.last:
+            return self.mel_ratio * (len(turn.tokens) - state.offset)
+        known = self._settled(prompt) if prompt.key in self.voices else 0
+        return self.mel_ratio * (self._hop(state) + (len(prompt.tokens) - known if state.hops == 0 else 0))
 
     def stream_bytes(self, prompt: VoicePrompt, tokens: int) -> int:
         """What a stream of so many tokens keeps at most."""
@@ -217,8 +220,7 @@ class Token2Wav:
     def _piece(self, turn: Turn, prompts: Mapping[bytes, Prefix]) -> tuple[Piece, int]:
         """What the flow has to compute, and the token where that starts, counted from the prompt's first."""
         state, prompt = turn.state, turn.state.prompt
-        new = torch.as_tensor(turn.tokens, dtype=torch.int64, device=self.flow.device)
-        every = torch.cat((prompt.tokens, new))
+        every = torch.cat((prompt.tokens, torch.as_tensor(turn.tokens, dtype=torch.int64)))
         start, stop, prefix = len(prompt.tokens) + state.offset, len(every), state.prefix
         if turn.last and (state.hops == 0 or state.upstream_compat):
             start, prefix = 0, None
@@ -242,9 +244,10 @@ class Token2Wav:
                 unread[prompt.key] = prompt
         pieces = [self._prompt_piece(prompt) for prompt in unread.values()]
         if pieces:
-            for key, (_, prefix) in zip(unread, self.flow.inference(pieces), strict=True):
-                self.voices.put(key, prefix)
+            for key, (mel, prefix) in zip(unread, self.flow.inference(pieces), strict=True):
                 prefixes[key] = prefix
+                if bool(mel.isfinite().all()):  # else whoever speaks with it now is told; nobody shall be told for ever
+                    self.voices.put(key, prefix)
         return prefixes
 
     def _prompt_piece(self, prompt: VoicePrompt) -> Piece:

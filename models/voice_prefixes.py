@@ -15,6 +15,9 @@ class VoicePrefixes:
         self.bytes = 0
         self._held: OrderedDict[bytes, Prefix] = OrderedDict()
 
+    def __contains__(self, voice: bytes) -> bool:
+        return voice in self._held
+
     def get(self, voice: bytes) -> Prefix | None:
         prefix = self._held.get(voice)
         if prefix is not None:

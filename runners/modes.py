@@ -46,12 +46,22 @@ def resolve(request: SpeechRequest, model: CosyVoice, *, upstream_compat: bool =
     plan = _plan(request, model, upstream_compat)
     if len(plan.prompt.tokens) > MAX_PROMPT_SECONDS * model.config.token_frame_rate:
         raise RequestError("ref_audio_too_long", f"The voice's recording is longer than {MAX_PROMPT_SECONDS} s.")
+    _check_voice(plan, model)
     room = model.token2wav.room(plan.prompt)
     for segment in plan.segments:
         least = max(len(segment.speech_tokens), model.lm.length_limits(segment.counted)[0])
         if least > room:
             raise RequestError("input_too_long", f"{least} speech tokens in one piece; at most {room} fit.")
     return plan
+
+
+def _check_voice(plan: Plan, model: CosyVoice) -> None:
+    """What the networks cannot look up must not reach them: on a GPU it would end every request."""
+    prompt, config, vocab = plan.prompt, model.config, model.token2wav.flow.input_embedding.num_embeddings
+    ids = [*prompt.tokens.tolist(), *(token for segment in plan.segments for token in segment.speech_tokens)]
+    shapes = (tuple(prompt.mel.shape[1:]), tuple(prompt.embedding.shape))
+    if shapes != ((config.mel.num_mels,), (config.spk_embed_dim,)) or any(not 0 <= token < vocab for token in ids):
+        raise RequestError("invalid_value", "The voice or the speech tokens are not of this model.")
 
 
 def _plan(request: SpeechRequest, model: CosyVoice, upstream_compat: bool) -> Plan:

@@ -1,7 +1,7 @@
 """What the engine does next, and for whom: the whole policy, in the order in which it is applied.
 
 1. The first audio of a stream, the oldest first.
-2. Audio whose listener would run dry before it is made, the soonest first, and what has waited for long.
+2. Audio whose listener would run dry before it is made, the soonest first, and what has waited for too long.
 3. New utterances, then decoding: of these comes the audio.
 4. Streams that have audio ahead of their listener, and requests without a listener.
 """
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runners.pace import Pace
-from runners.sequence import Job, Utterance
+from runners.sequence import Utterance
 
 FIRST, PRESSING, AHEAD, BUFFERED = range(4)
 
@@ -30,19 +30,19 @@ class Urgency:
 
 @dataclass(frozen=True)
 class Policy:
-    """`low_water_seconds`: how much audio a listener shall have ahead when the next is ready. `patience`: decode steps
-    that any audio waits at most. `batch_seconds`: how long a batch may take; one alone may take longer."""
+    """`low_water_seconds`: how much audio a listener shall have ahead when the next is ready. `patience_seconds`: how
+    long any audio waits. `batch_seconds`: how long a batch may take; one alone may take longer."""
 
     low_water_seconds: float
-    patience: int
+    patience_seconds: float
     batch_seconds: float
 
-    def urgency(self, utterance: Utterance, frames: int, steps: int, pace: Pace) -> Urgency:
-        """Of audio that could be made now, in `frames` mel frames, `steps` decode steps after the engine's start."""
+    def urgency(self, utterance: Utterance, frames: int, now: float, pace: Pace) -> Urgency:
+        """Of audio that could be made now, in `frames` mel frames; `now`: monotonic seconds."""
         job = utterance.job
         if job.request.stream and job.samples_sent == 0:
             return Urgency(FIRST, job.submitted_at)
-        slack = 1 - (steps - (utterance.ready_since or 0)) / self.patience
+        slack = self.patience_seconds - (now - utterance.ready_at)
         if job.request.stream:
             slack = min(slack, job.seconds_ahead - pace.seconds(frames) - self.low_water_seconds)
         if slack <= 0:
@@ -63,10 +63,15 @@ class Policy:
         return chosen
 
 
-def start_order(utterance: Utterance) -> tuple[int, float]:
-    """The order in which utterances begin: first ones by age, then the next of those who run dry soonest. So a long
-    text keeps nobody waiting."""
-    job: Job = utterance.job
+def start_order(utterance: Utterance, patience_seconds: float) -> float:
+    """When an utterance was wanted: the order in which they begin.
+
+    A text's first one at once; a later one when its listener runs dry, or some time after the one before. So a long
+    text keeps nobody waiting for long, and nobody keeps it.
+    """
+    job = utterance.job
     if utterance.index == 0:
-        return (0, job.submitted_at)
-    return (1, job.seconds_ahead if job.request.stream else 0.0)
+        return job.submitted_at
+    if job.request.stream and job.runs_dry_at is not None:
+        return job.runs_dry_at
+    return job.decoded_at + patience_seconds

@@ -7,7 +7,9 @@ some; `runners.policy` decides which.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +35,8 @@ from runners.sequence import Job, Sampler, Utterance
 logger = logging.getLogger("cosyserve.engine")
 
 NOT_FINITE = "nonfinite_audio"
+_QUEUED = 8  # times the memory that requests inside may ask for, most of them waiting for it
+_EXPECTED_RATIO = 10  # speech tokens per text token; twice as many are possible, some six to eight are usual
 WARM_UP_TEXT = "one two three"
 WARM_UP_TOKENS = 60  # enough for a first hop, a later one is the same code
 
@@ -43,7 +47,7 @@ class EngineSettings:
 
     `max_live`: utterances decoded together. `max_requests`: requests in the engine, the rest is refused with 429.
     `max_unread_seconds`: audio a slow reader may leave unread before its request pauses. `low_water_seconds`,
-    `patience`, `batch_seconds`: see Policy. `memory_bytes`: for all that utterances keep; None: unlimited.
+    `patience_seconds`, `batch_seconds`: see Policy. `memory_bytes`: for all that utterances keep; None: unlimited.
     `cuda_graphs`: decode steps are captured once per size of batch and replayed.
     `upstream_compat`: keep upstream's length rules of CosyVoice 3 (stop tokens never masked, prefix counted).
     """
@@ -51,7 +55,7 @@ class EngineSettings:
     max_live: int = 16
     max_requests: int = 64
     max_unread_seconds: float = 30.0
-    patience: int = 50
+    patience_seconds: float = 2.0
     low_water_seconds: float = 0.5
     batch_seconds: float = 0.3
     memory_bytes: int | None = None
@@ -86,7 +90,8 @@ class Scheduler:
         self._graphs = DecodeGraphs(model.lm, self._cache) if self.settings.cuda_graphs else None
         self._audio_rate = gauges.AudioRate()
         self._pace = Pace()
-        self._policy = Policy(self.settings.low_water_seconds, self.settings.patience, self.settings.batch_seconds)
+        limits = self.settings
+        self._policy = Policy(limits.low_water_seconds, limits.patience_seconds, limits.batch_seconds)
         self._memory = MemoryBudget(self.settings.memory_bytes)
         self._reported = (-1, -1, -1)
         self._device = ThreadPoolExecutor(1, thread_name_prefix="device")
@@ -138,7 +143,9 @@ class Scheduler:
 
     async def submit(self, request: SpeechRequest) -> Job:
         """Admit a request. Raises RequestError: `overloaded`, `voice_not_found`, `unsupported_parameter`."""
-        if len(self.jobs) >= self.settings.max_requests:
+        limit = self.settings.memory_bytes
+        asked = sum(max(utterance.needs for utterance in job.utterances) for job in self.jobs)
+        if len(self.jobs) >= self.settings.max_requests or (limit is not None and asked > _QUEUED * limit):
             raise RequestError("overloaded", "The engine is full. Try again shortly.", 429)
         return self._admit(request, resolve(request, self.model, upstream_compat=self.settings.upstream_compat))
 
@@ -214,12 +221,13 @@ class Scheduler:
         ready = [utterance for job in self.jobs if (utterance := self._audio_ready(job)) is not None]
         turns = [self._turn_of(utterance) for utterance in ready]
         sizes = [self.model.token2wav.frames(turn) for turn in turns]
+        now = time.monotonic()
         rated = [
-            (self._policy.urgency(utterance, size, self.steps, self._pace), size)
+            (self._policy.urgency(utterance, size, now, self._pace), size)
             for utterance, size in zip(ready, sizes, strict=True)
         ]
         chosen = self._policy.batch(rated, self._pace) if rated else []
-        batch = [(ready[index], turns[index]) for index in chosen]
+        batch = self._within_memory([(ready[index], turns[index]) for index in chosen])
         if batch and rated[chosen[0]][0].presses:
             return self._synthesis(batch)
         starting = self._next_to_prefill()
@@ -228,6 +236,15 @@ class Scheduler:
         if self.live:
             return self._decode()
         return self._synthesis(batch) if batch else None
+
+    def _within_memory(self, batch: list[tuple[Utterance, Turn]]) -> list[tuple[Utterance, Turn]]:
+        """As many of a batch, in its order, as may have their prefixes twice: while a hop runs, there is the old one and
+        the new one."""
+        limit = self.settings.memory_bytes
+        sizes = itertools.accumulate(turn.state.bytes for _, turn in batch)
+        return [item for item, size in zip(batch, sizes, strict=True) if limit is None or size <= limit / 4] or batch[
+            :1
+        ]
 
     def _audio_ready(self, job: Job) -> Utterance | None:
         """The utterance of this job that has enough tokens for its next audio, if the reader keeps up."""
@@ -239,8 +256,7 @@ class Scheduler:
             ready = len(utterance.tokens) >= self.model.token2wav.next_hop(utterance.stream)
         if not ready or not self._has_room(utterance):
             return None
-        if utterance.ready_since is None:
-            utterance.ready_since = self.steps
+        utterance.ready_at = min(utterance.ready_at, time.monotonic())
         return utterance
 
     def _next_to_prefill(self) -> Utterance | None:
@@ -253,7 +269,8 @@ class Scheduler:
             for utterance in [job.utterances[job.decoding]]
             if utterance.slot is None and not utterance.decoded
         ]
-        first = min(waiting, key=start_order, default=None)
+        patience = self.settings.patience_seconds
+        first = min(waiting, key=lambda one: start_order(one, patience), default=None)
         return first if first is not None and self._has_room(first) else None
 
     def _has_room(self, utterance: Utterance) -> bool:
@@ -326,8 +343,11 @@ class Scheduler:
             for (utterance, turn), one in zip(batch, audio, strict=True):
                 if isinstance(one, Exception):
                     self._fail(utterance.job, one)
-                elif not utterance.job.finished:
+                    continue
+                try:
                     self._spoken(utterance, turn, one)
+                except Exception as error:  # its neighbours have their audio
+                    self._fail(utterance.job, error)
 
         return Step(compute, apply, batch[0][0].job)  # type: ignore[arg-type]
 
@@ -343,7 +363,7 @@ class Scheduler:
         if not torch.isfinite(audio.samples).all():
             self._fail(job, FloatingPointError())
             return
-        utterance.ready_since = None
+        utterance.ready_at = math.inf
         job.send_audio(audio.samples)
         self._audio_rate.made(audio.samples.numel() / job.sample_rate)
         # Shared by all who are inside, speaking or waiting to: if each of them had a listener now, would it do?
@@ -380,6 +400,7 @@ class Scheduler:
         if utterance.decoded:
             self._leave(utterance)
             utterance.job.decoding += 1
+            utterance.job.decoded_at = time.monotonic()
             if utterance.truncated:
                 logger.warning("an utterance reached its limit of %d tokens", utterance.max_tokens)
 
@@ -428,8 +449,9 @@ class Scheduler:
             raise RequestError("invalid_value", f"This model cannot stream so: {error.message}.") from error
 
     def _needs(self, utterance: Utterance) -> int:
-        """Bytes that it may come to: keys and values of the language model and, of a stream, what the flow keeps."""
-        prompt, longest = utterance.job.prompt, max(utterance.max_tokens, len(utterance.tokens))
+        """Bytes that it comes to: keys and values of the language model and, of a stream, what the flow keeps."""
+        expected = min(utterance.max_tokens, _EXPECTED_RATIO * utterance.text_tokens)
+        prompt, longest = utterance.job.prompt, max(expected, len(utterance.tokens))
         positions = len(utterance.text_ids) + len(utterance.job.lm_prompt_tokens) + longest
         flow = 0 if utterance.stream is None else self.model.token2wav.stream_bytes(prompt, longest)
         return flow + (0 if utterance.decoded else positions * _position_bytes(self.model.lm, self._cache))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
@@ -48,7 +49,7 @@ class Utterance:
     decoded: bool = False
     truncated: bool = False  # the token limit ended it, not the model
     stream: StreamState | None = None
-    ready_since: int | None = None  # decode step at which its next audio became computable
+    ready_at: float = math.inf  # monotonic seconds at which its next audio became computable
     needs: int = 0  # bytes it may come to
     reserved: int | None = None  # of the engine's memory, from its begin to its end
 
@@ -79,6 +80,7 @@ class Job:
         self.sample_rate = sample_rate
         self.utterances: list[Utterance] = []
         self.decoding = 0  # index of the utterance the language model works on
+        self.decoded_at = 0.0  # monotonic seconds at which the one before was decoded
         self.speaking = 0  # index of the utterance whose audio comes next
         self.cancelled = False
         self.finished = False
@@ -97,11 +99,14 @@ class Job:
         return utterance
 
     @property
+    def runs_dry_at(self) -> float | None:
+        """Monotonic seconds at which a listener who started at the first sample has played all that was sent."""
+        return None if self.first_audio_at is None else self.first_audio_at + self.samples_sent / self.sample_rate
+
+    @property
     def seconds_ahead(self) -> float:
-        """Audio sent beyond what a listener who started at the first sample has played by now."""
-        if self.first_audio_at is None:
-            return 0.0
-        return self.samples_sent / self.sample_rate - (time.monotonic() - self.first_audio_at)
+        """Audio sent beyond what that listener has played by now."""
+        return 0.0 if self.runs_dry_at is None else self.runs_dry_at - time.monotonic()
 
     @property
     def seconds_unread(self) -> float:

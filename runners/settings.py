@@ -46,6 +46,8 @@ def load_model(dtype: str | None = None) -> CosyVoice:
 
     torch.set_num_threads(available_cores())
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    # The phase of the vocoder's harmonics adds up over an utterance: ten bits of a product are not enough.
+    torch.backends.cudnn.allow_tf32 = False
     config = load_config(model_folder())
     window = os.environ.get("COSYSERVE_WINDOW")
     lm_dtype, flow_dtype = _dtypes(dtype or os.environ.get("COSYSERVE_DTYPE") or "auto", config, device)

@@ -22,9 +22,9 @@ from runners.request import ModelInfo, RequestError, SpeechRequest
 logger = logging.getLogger("cosyserve.engine")
 
 SYNTHESIZE_PATH = "/engine/"  # a mount answers below its slash; without it every request would be redirected
-# Calls through depends() are unary, but even those are cut when the proxy renews its session after 100 of them.
 # Both runners work on the same GPU. With a whole one each, the second would be given a device that is not there.
 GPU_SHARE = {"gpu": 0.5}
+# Calls through depends() are unary, but even those are cut when the proxy renews its session after 100 of them.
 KEEP_SESSION = {"max_requests": 10**9, "max_age": 1e9}
 # A client that reads nothing for so long while audio waits for it has stalled: its request ends.
 STALL_SECONDS = 120.0
@@ -101,18 +101,19 @@ class SpeechEngine:
 
     async def _load(self) -> None:
         try:
-            try:
-                await self._open(await asyncio.to_thread(_load_model))
-            except FloatingPointError as error:
-                logger.warning("%s; the model is loaded again, in float32", error)
-                await self._open(await asyncio.to_thread(_load_model, "float32"))
+            if not await self._open(await asyncio.to_thread(_load_model)):
+                # Not within an except block, which would keep the first model in memory.
+                logger.warning("the model's values do not fit its precision: it is loaded again, in float32")
+                if not await self._open(await asyncio.to_thread(_load_model, "float32")):
+                    die("the model's values are not finite")
         except ModelError as error:
             die(error.message)
         except Exception:
             logger.exception("the model could not be started")
             die("the model could not be started, see the traceback above")
 
-    async def _open(self, model: Any) -> None:
+    async def _open(self, model: Any) -> bool:
+        """Serve the model; False, and nothing is served, where its precision does not hold its values."""
         from runners.modes import voices_of
         from runners.scheduler import Scheduler
         from runners.settings import engine_settings
@@ -123,7 +124,8 @@ class SpeechEngine:
             await scheduler.warm_up()
         except FloatingPointError:
             await scheduler.close()
-            raise
+            self._scheduler = None
+            return False
         config, folder = model.config, model.config.folder
         modes = ["preset", "zero_shot", "cross_lingual", *(["instruct"] if folder.instructions else [])]
         voices = voices_of(model)
@@ -139,6 +141,7 @@ class SpeechEngine:
         )
         device = model.token2wav.flow.device
         logger.info("ready: %s, CosyVoice %d, %d voices, on %s", config.name, config.version, len(voices), device)
+        return True
 
     @bentoml.on_shutdown
     async def stop(self) -> None:

@@ -80,12 +80,11 @@ def test_a_batch_gives_what_each_piece_gives_alone(version: int) -> None:
 def test_a_prefix_is_a_snapshot_that_streams_share(version: int) -> None:
     tokens = utterance(version)
     _, prefix = streamed(version, tokens, [75])
-    before = [tensor.clone() for memory in prefix.memories for tensor in memory.inputs]
+    before = [tensor.clone() for tensor in tensors(prefix)]
     first = tiny_flow(version).inference([piece(version, tokens, 75, 125, prefix)])[0][0]
     again = tiny_flow(version).inference([piece(version, tokens, 75, 125, prefix)])[0][0]
     assert torch.equal(first, again)
-    after = [tensor for memory in prefix.memories for tensor in memory.inputs]
-    assert all(torch.equal(old, new) for old, new in zip(before, after, strict=True))
+    assert all(torch.equal(old, new) for old, new in zip(before, tensors(prefix), strict=True))
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -113,3 +112,8 @@ def test_a_window_hides_the_same_frames_however_the_stream_is_cut(version: int) 
 def kept_frames(prefix: Prefix) -> int:
     """Frames of keys in the estimator's memory of the last step."""
     return max(keys.shape[2] for keys, _ in prefix.memories[-1].keys)
+
+
+def tensors(prefix: Prefix) -> list[Tensor]:
+    inputs = [tensor for memory in prefix.memories for tensor in memory.inputs]
+    return inputs + [tensor for memory in prefix.memories for pair in memory.keys for tensor in pair]

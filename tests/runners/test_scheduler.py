@@ -45,6 +45,24 @@ async def test_audio_is_the_same_alone_and_among_others(version: int) -> None:
         assert same_audio(np.concatenate(blocks), np.concatenate(others))
 
 
+@pytest.mark.parametrize("version", [2, 3])
+async def test_what_a_request_draws_is_the_same_alone_and_among_others(version: int) -> None:
+    requests = _requests(version)
+    heard: list[list[int]] = []
+
+    async def tokens(scheduler: Scheduler, request: SpeechRequest) -> list[int]:
+        job = await scheduler.submit(request)
+        async for frame in job.frames():
+            assert frame.kind is not FrameKind.ERROR
+        return job.utterances[0].history
+
+    async with engine(version) as scheduler:
+        heard = [await tokens(scheduler, request) for request in requests]
+        together = await asyncio.gather(*(tokens(scheduler, request) for request in requests))
+    assert list(together) == heard
+    assert any(len(history) > 2 for history in heard)
+
+
 async def test_decoding_is_batched_over_live_requests() -> None:
     model = tiny_model(2)
     widths: list[int] = []
@@ -293,9 +311,11 @@ LONG_VOICE = replace(
         ({"conditioning": LONG_VOICE}, "ref_audio_too_long"),
         ({"segments": (), "source_tokens": (7,) * 7442}, "input_too_long"),
         ({"segments": ("a " * 3800,)}, "input_too_long"),
+        ({"segments": (), "source_tokens": (6561,)}, "invalid_value"),
+        ({"conditioning": replace(zero_shot_voice(golden(2)), embedding=np.zeros(7, np.float32))}, "invalid_value"),
     ],
 )
-async def test_what_there_are_no_frames_for_is_refused_before_any_work(changes: dict, code: str) -> None:
+async def test_what_the_networks_cannot_take_is_refused_before_any_work(changes: dict, code: str) -> None:
     async with engine(2, greedy) as scheduler:
         with pytest.raises(RequestError) as refusal:
             await scheduler.submit(zero_shot_request(2, **changes))
@@ -318,8 +338,11 @@ async def test_requests_that_come_and_go_at_random_leave_each_other_alone(versio
     async with engine(version, greedy) as scheduler:
         for index, request in enumerate(requests):
             alone[index] = np.concatenate((await speak(scheduler, request))[0])
-    needs = 3 * 30_000_000
-    async with engine(version, greedy, max_live=4, memory_bytes=needs) as scheduler:
+    async with engine(version, greedy) as scheduler:
+        job = await scheduler.submit(zero_shot_request(version, "Hello world."))
+        short = 3 * job.utterances[0].needs  # two or three at a time
+        scheduler.cancel(job)
+    async with engine(version, greedy, max_live=4, memory_bytes=short) as scheduler:
 
         async def live(index: int, request: SpeechRequest) -> None:
             await asyncio.sleep(chance.random())
@@ -343,11 +366,18 @@ async def test_requests_that_come_and_go_at_random_leave_each_other_alone(versio
         assert not scheduler.live
 
 
-async def test_an_utterance_waits_for_memory_and_nothing_is_refused_for_it() -> None:
-    async with engine(2, greedy, memory_bytes=1) as scheduler:  # room for one at a time, whatever it needs
+async def test_an_utterance_waits_for_memory_and_too_many_that_wait_are_refused() -> None:
+    async with engine(2, greedy) as scheduler:
+        job = await scheduler.submit(zero_shot_request(2, "a"))
+        needs = job.utterances[0].needs
+        scheduler.cancel(job)
+    async with engine(2, greedy, memory_bytes=needs // 4) as scheduler:  # one at a time
         most = 0
         jobs = [await scheduler.submit(zero_shot_request(2, "a")) for _ in range(3)]
         begun = [job.utterances[0] for job in jobs]
+        with pytest.raises(RequestError) as refusal:
+            await scheduler.submit(zero_shot_request(2, "a"))
+        assert (refusal.value.code, refusal.value.status) == ("overloaded", 429)
 
         async def watch() -> None:
             nonlocal most
