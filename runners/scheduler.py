@@ -238,13 +238,11 @@ class Scheduler:
         return self._synthesis(batch) if batch else None
 
     def _within_memory(self, batch: list[tuple[Utterance, Turn]]) -> list[tuple[Utterance, Turn]]:
-        """As many of a batch, in its order, as may have their prefixes twice: while a hop runs, there is the old one and
-        the new one."""
+        """As many of a batch, in its order, as may have their prefixes twice, as they do while a hop runs."""
         limit = self.settings.memory_bytes
         sizes = itertools.accumulate(turn.state.bytes for _, turn in batch)
-        return [item for item, size in zip(batch, sizes, strict=True) if limit is None or size <= limit / 4] or batch[
-            :1
-        ]
+        fitting = [item for item, size in zip(batch, sizes, strict=True) if limit is None or size <= limit / 4]
+        return fitting or batch[:1]
 
     def _audio_ready(self, job: Job) -> Utterance | None:
         """The utterance of this job that has enough tokens for its next audio, if the reader keeps up."""
