@@ -9,8 +9,8 @@ class ModelError(Exception):
     `code` is stable and machine readable; `message` is a sentence that names the file and what is wrong.
     Codes: model_file_missing, model_unrecognised, model_config_invalid, checkpoint_unreadable,
     checkpoint_missing_key, checkpoint_extra_key, checkpoint_shape, checkpoint_dtype, preset_invalid,
-    model_input_invalid, precision_unsupported, manifest_invalid, checksum_mismatch; of a pull: repository_not_found, hub_refused,
-    hub_unreachable, hub_client_missing, target_not_usable.
+    model_input_invalid, precision_unsupported, manifest_invalid, checksum_mismatch; of a pull: repository_not_found,
+    hub_refused, hub_unreachable, hub_client_missing, target_not_usable.
     """
 
     def __init__(self, code: str, message: str) -> None:
