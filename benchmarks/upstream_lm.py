@@ -16,6 +16,7 @@ from torch import Tensor
 from models.checkpoint import read_state_dict
 from models.config import ModelConfig, SamplingConfig
 from models.qwen2 import load_qwen2_config
+from models.speech_lm import LM_FILE
 from models.tokenizer import FOLDER
 
 _BODY = "llm.model.model."
@@ -26,7 +27,7 @@ class UpstreamLM:
     """A folder's llm.pt, its float32 weights memory-mapped as ours are."""
 
     def __init__(self, config: ModelConfig) -> None:
-        self._weights = {key: value.float() for key, value in read_state_dict(config.root / "llm.pt").items()}
+        self._weights = {key: value.float() for key, value in read_state_dict(config.root / LM_FILE).items()}
         self._config = load_qwen2_config(config.root / FOLDER / "config.json")
         exponents = torch.arange(0, self._config.head_dim, 2, dtype=torch.float32) / self._config.head_dim
         self._rates = 1.0 / self._config.rope_theta**exponents

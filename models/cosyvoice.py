@@ -13,7 +13,7 @@ from models.config import ModelConfig, load_config
 from models.errors import ModelError
 from models.flow import FLOW_FILE, Flow
 from models.hift import Vocoder
-from models.speech_lm import SpeechLM
+from models.speech_lm import LM_FILE, SpeechLM
 from models.token2wav import Token2Wav
 from models.tokenizer import Tokenizer
 
@@ -37,13 +37,12 @@ class CosyVoice:
         lm_dtype: torch.dtype = torch.float32,
         flow_dtype: torch.dtype = torch.float32,
         window_seconds: float | None = None,
-        voice_bytes: int = 0,
     ) -> CosyVoice:
         """Load CosyVoice 2 or 3. On the CPU, float32 weights stay memory-mapped from their files.
 
         `lm_dtype`, `flow_dtype`: of their matrix products (see SpeechLM.load and Flow.load); the vocoder, whose phase
-        adds up, is always float32. `window_seconds` and `voice_bytes`: see Token2Wav. Raises ModelError, with the file
-        and what is wrong with it.
+        adds up, is always float32. `window_seconds`: see Token2Wav. Raises ModelError, with the file and what is wrong
+        with it.
         """
         config = model if isinstance(model, ModelConfig) else load_config(model)
         presets = load_presets(config.root / PRESETS_FILE, config)
@@ -60,7 +59,6 @@ class CosyVoice:
             Flow.load(config, dtype=flow_dtype, device=device),
             Vocoder.load(config, device=device),
             window_chunks=None if window_seconds is None else _chunks(window_seconds, config),
-            voice_bytes=voice_bytes,
         )
         return cls(config, tokenizer, lm, token2wav, presets)
 
@@ -69,7 +67,7 @@ class CosyVoice:
         """About how much of the weights is read from its files when it is used, so far perhaps not."""
         if self.token2wav.flow.device.type != "cpu":
             return 0
-        files = {"llm.pt": self.lm.dtype, FLOW_FILE: self.token2wav.flow.dtype}
+        files = {LM_FILE: self.lm.dtype, FLOW_FILE: self.token2wav.flow.dtype}
         return sum((self.config.root / name).stat().st_size for name in files if files[name] == torch.float32)
 
 

@@ -167,8 +167,7 @@ class Scheduler:
             if segment.speech_tokens:
                 utterance.tokens = list(segment.speech_tokens)
                 utterance.decoded = True
-            if request.stream:
-                utterance.stream = self._new_stream(utterance)
+            utterance.state = self._begin(utterance)
             utterance.needs = self._needs(utterance)
         self.jobs.append(job)
         self._wake.set()
@@ -249,9 +248,7 @@ class Scheduler:
         if job.speaking >= len(job.utterances) or self._paused(job):
             return None
         utterance = job.utterances[job.speaking]
-        ready = utterance.decoded
-        if utterance.stream is not None and not ready:
-            ready = len(utterance.tokens) >= self.model.token2wav.next_hop(utterance.stream)
+        ready = utterance.decoded or (job.request.stream and self._has_hop(utterance))
         if not ready or not self._has_room(utterance):
             return None
         utterance.ready_at = min(utterance.ready_at, time.monotonic())
@@ -350,11 +347,12 @@ class Scheduler:
         return Step(compute, apply, batch[0][0].job)  # type: ignore[arg-type]
 
     def _turn_of(self, utterance: Utterance) -> Turn:
-        token2wav, job, tokens = self.model.token2wav, utterance.job, list(utterance.tokens)
-        if utterance.stream is None:
-            return token2wav.whole(tokens, job.prompt, speed=job.request.speed, rng=utterance.vocoder_generator)
-        last = utterance.decoded and len(tokens) < token2wav.next_hop(utterance.stream)
-        return Turn(utterance.stream, tokens, last)
+        last = utterance.decoded and not (utterance.job.request.stream and self._has_hop(utterance))
+        return Turn(utterance.state, list(utterance.tokens), last)
+
+    def _has_hop(self, utterance: Utterance) -> bool:
+        """Whether a stream has the tokens of its next hop, their look-ahead included."""
+        return len(utterance.tokens) >= self.model.token2wav.next_hop(utterance.state)
 
     def _spoken(self, utterance: Utterance, turn: Turn, audio: Audio) -> None:
         job = utterance.job
@@ -367,9 +365,9 @@ class Scheduler:
         # Shared by all who are inside, speaking or waiting to: if each of them had a listener now, would it do?
         gauges.HEADROOM.set(self._audio_rate.per_second / max(1, len(self.jobs)))
         if not turn.last:
-            utterance.stream = audio.state
+            utterance.state = audio.state
             return
-        utterance.stream = None  # what it kept is not needed any more
+        utterance.state = audio.state  # without what the hops kept
         self._release(utterance)
         job.speaking += 1
         if job.speaking == len(job.utterances):
@@ -422,7 +420,7 @@ class Scheduler:
         for utterance in job.utterances:
             self._leave(utterance)
             self._release(utterance)
-            utterance.stream = None
+            utterance.state = replace(utterance.state, prefix=None, vocoder=None, seam=None)  # all that is large
         if job in self.jobs:
             self.jobs.remove(job)
 
@@ -434,24 +432,23 @@ class Scheduler:
         job.fail(error)
         self._drop(job)
 
-    def _new_stream(self, utterance: Utterance) -> StreamState:
-        job = utterance.job
+    def _begin(self, utterance: Utterance) -> StreamState:
+        """Of an utterance that has no audio yet. Raises RequestError for a speed that this model cannot do."""
+        job, token2wav, rng = utterance.job, self.model.token2wav, utterance.vocoder_generator
+        speed, compat = job.request.speed, self.settings.upstream_compat
         try:
-            return self.model.token2wav.new_stream(
-                job.prompt,
-                speed=job.request.speed,
-                rng=utterance.vocoder_generator,
-                upstream_compat=self.settings.upstream_compat,
-            )
-        except ModelError as error:  # a speed that this model's hops are too short for
-            raise RequestError("invalid_value", f"This model cannot stream so: {error.message}.") from error
+            if job.request.stream:
+                return token2wav.new_stream(job.prompt, speed=speed, rng=rng, upstream_compat=compat)
+            return token2wav.whole((), job.prompt, speed=speed, rng=rng).state
+        except ModelError as error:  # above all: a speed that a stream's hops are too short for
+            raise RequestError("invalid_value", f"This model cannot speak so: {error.message}.") from error
 
     def _needs(self, utterance: Utterance) -> int:
         """Bytes that it comes to: keys and values of the language model and, of a stream, what the flow keeps."""
         expected = min(utterance.max_tokens, _EXPECTED_RATIO * utterance.text_tokens)
         prompt, longest = utterance.job.prompt, max(expected, len(utterance.tokens))
         positions = len(utterance.text_ids) + len(utterance.job.lm_prompt_tokens) + longest
-        flow = 0 if utterance.stream is None else self.model.token2wav.stream_bytes(prompt, longest)
+        flow = self.model.token2wav.stream_bytes(prompt, longest) if utterance.job.request.stream else 0
         return flow + (0 if utterance.decoded else positions * _position_bytes(self.model.lm, self._cache))
 
 

@@ -48,7 +48,7 @@ class Utterance:
     sounded: bool = False
     decoded: bool = False
     truncated: bool = False  # the token limit ended it, not the model
-    stream: StreamState | None = None
+    state: StreamState = field(init=False)  # what its next audio goes on from; the scheduler begins it
     ready_at: float = math.inf  # monotonic seconds at which its next audio became computable
     needs: int = 0  # bytes it may come to
     reserved: int | None = None  # of the engine's memory, from its begin to its end

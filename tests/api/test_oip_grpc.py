@@ -69,6 +69,19 @@ async def running() -> AsyncIterator[Running]:
         yield server
 
 
+class Halting(FakeBackend):
+    """After each frame of a stream it waits for the gate."""
+
+    def __init__(self, gate: asyncio.Event) -> None:
+        super().__init__()
+        self._gate = gate
+
+    async def stream(self, request: Any) -> AsyncIterator[Any]:  # type: ignore[override]
+        async for frame in super().stream(request):
+            yield frame
+            await self._gate.wait()
+
+
 def _request(model: str = "cosyvoice2", text: str = "target_text", **fields: Any) -> dict[str, Any]:
     tensor = {"name": text, "datatype": "BYTES", "shape": [1, 1], "contents": {"bytes_contents": [b"Hello."]}}
     return {"model_name": model, "inputs": [tensor], **fields}
@@ -243,13 +256,7 @@ async def test_a_deadline_frees_the_slot() -> None:
 async def test_draining_lets_a_running_answer_finish_and_ends_a_stream_on_which_nothing_runs() -> None:
     gate = asyncio.Event()
 
-    class Slow(FakeBackend):
-        async def stream(self, request: Any) -> AsyncIterator[Any]:  # type: ignore[override]
-            async for frame in super().stream(request):
-                yield frame
-                await gate.wait()
-
-    async with Running(Slow()) as running:
+    async with Running(Halting(gate)) as running:
         idle = running.stream()
         await idle.wait_for_connection()
         busy = running.stream()
@@ -352,13 +359,7 @@ async def test_large_messages_are_not_read_by_the_loop(
 async def test_a_stream_takes_no_further_request_once_the_drain_began() -> None:
     gate = asyncio.Event()
 
-    class Slow(FakeBackend):
-        async def stream(self, request: Any) -> AsyncIterator[Any]:  # type: ignore[override]
-            async for frame in super().stream(request):
-                yield frame
-                await gate.wait()
-
-    async with Running(Slow()) as running:
+    async with Running(Halting(gate)) as running:
         call = running.stream()
         await call.write(Request(**_request()))
         hops = [await call.read()]

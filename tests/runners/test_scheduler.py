@@ -423,6 +423,15 @@ async def test_a_speed_that_this_model_cannot_stream_is_refused_and_the_next_req
         assert blocks
 
 
+async def test_a_speed_that_no_model_can_do_is_refused_and_the_next_request_served() -> None:
+    async with engine(2, greedy) as scheduler:
+        with pytest.raises(RequestError) as refusal:
+            await scheduler.submit(zero_shot_request(2, speed=0.0, stream=False))
+        assert refusal.value.code == "invalid_value"
+        blocks, _ = await speak(scheduler, zero_shot_request(2, "a", stream=False))
+        assert blocks
+
+
 async def test_a_new_request_does_not_wait_for_a_long_one() -> None:
     async with engine(2, greedy, max_live=1) as scheduler:
         request = zero_shot_request(2, "Hello world.")
