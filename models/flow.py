@@ -19,7 +19,8 @@ from models.flow_dit import DiTEstimator
 from models.flow_encoder import UpsampleConformerEncoder
 from models.flow_layers import PreLookahead, lower_precision, pack
 from models.flow_unet import UNetEstimator
-from models.packing import Memory, Packing, Span, Window
+from models.key_values import Window
+from models.packing import Memory, Packing, Span
 
 FLOW_FILE = "flow.pt"
 _TOKENS, _FRAMES, _SOLVER = range(3)  # passes: at the rate of tokens, of frames, and from here on the solver's
@@ -53,6 +54,7 @@ class Piece:
     embedding: Tensor  # [192] float32: x-vector
     prefix: Prefix | None = None
     window: Window | None = None  # of the estimator's attention, in frames; the encoder, which is small, sees all
+    expected: int = 0  # tokens, the prompt included, that the stream may come to: memory is taken for them at once
 
 
 class Flow(nn.Module):
@@ -155,6 +157,7 @@ class Flow(nn.Module):
                     rate * len(piece.tokens),
                     piece.prefix.memory(index) if piece.prefix is not None else None,
                     piece.window if index >= _SOLVER else None,
+                    rate * piece.expected,
                 )
                 for piece in pieces
             ]

@@ -135,7 +135,7 @@ class RelativeAttention(nn.Module):
         q, k, v = (project(x).view(split) for project in (self.linear_q, self.linear_k, self.linear_v))
         return self.linear_out(packing.attend(q, k, v, self._attention))
 
-    def _attention(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+    def _attention(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
         query = (q + self.pos_bias_v[:, None]) * self.width**-0.5
         frames, every = q.shape[2], k.shape[2]
         # Column c is of the relative position every - 1 - c.
@@ -145,6 +145,8 @@ class RelativeAttention(nn.Module):
         bias = scores.as_strided(
             (*scores.shape[:2], frames, every), (row, head, line - 1, 1), scores.storage_offset() + frames - 1
         )
+        if mask is not None:
+            bias = bias + mask
         return F.scaled_dot_product_attention(q + self.pos_bias_u[:, None], k, v, attn_mask=bias)
 
     def _projected_positions(self, frames: int, every: int, like: Tensor) -> Tensor:

@@ -13,40 +13,40 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""q `[R, heads, n, width]`, k and v `[R, heads, N, width]` -> `[R, heads, n, width]`; the n are the last of the N."""
+from models.key_values import KeyValues, Window
+
+Attention = Callable[[Tensor, Tensor, Tensor, "Tensor | None"], Tensor]
+"""q `[R, heads, n, width]`, k and v `[R, heads, N, width]`, what is added to the scores `[n, N]` -> like q.
+
+Without a window the n are the last of the N; with one, the N are in no order.
+"""
+
+_CHUNKS_AT_ONCE = 4  # that attend together: more would compute too much that is masked, fewer would be small products
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What one network keeps of a stream, layer by layer in the order of use. It is replaced, never changed: who holds
-    one has a snapshot, and streams may share it."""
+    """What one network keeps of a stream, layer by layer in the order of use: a snapshot, which streams may share."""
 
     frames: int = 0
     inputs: tuple[Tensor, ...] = ()  # per convolution, [R, kernel - 1, C]: the last frames that went in
-    keys: tuple[tuple[Tensor, Tensor], ...] = ()  # per attention, keys and values [R, heads, frames, width]
+    attended: tuple[KeyValues, ...] = ()  # per attention
 
     @property
     def bytes(self) -> int:
-        return sum(t.nbytes for t in self.inputs) + sum(k.nbytes + v.nbytes for k, v in self.keys)
-
-
-@dataclass(frozen=True)
-class Window:
-    """How far back attention sees: always the first `pinned` frames, and `recent` ones before the current chunk."""
-
-    pinned: int
-    recent: int
+        return sum(t.nbytes for t in self.inputs) + sum(held.bytes for held in self.attended)
 
 
 @dataclass(frozen=True)
 class Span:
     """The new frames of one utterance. `memory`: it attends chunk by chunk and goes on from there; None: all of it is
-    here, and every frame sees every other."""
+    here, and every frame sees every other. `expected`: frames that it may come to, which memory is taken for at once.
+    """
 
     frames: int
     memory: Memory | None = None
     window: Window | None = None
+    expected: int = 0
 
 
 class Packing:
@@ -99,9 +99,10 @@ class _Part:
         memory = span.memory
         self.before = 0 if memory is None else memory.frames
         self._inputs = iter(() if memory is None else memory.inputs)
-        self._keys = iter(() if memory is None else memory.keys)
+        self._attended = iter(() if memory is None else memory.attended)
         self._new_inputs: list[Tensor] = []
-        self._new_keys: list[tuple[Tensor, Tensor]] = []
+        self._newly_attended: list[KeyValues] = []
+        self._views: dict[tuple[int, int, int], tuple[int, Tensor | None]] = {}
 
     def extend(self, x: Tensor, reach: int) -> Tensor:
         past = next(self._inputs, None)
@@ -113,30 +114,27 @@ class _Part:
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, chunk: int, attention: Attention) -> list[Tensor]:
         if self.span.memory is None:
-            return [attention(q, k, v)]
-        past = next(self._keys, None)
-        if past is not None:
-            k, v = torch.cat((past[0], k), dim=2), torch.cat((past[1], v), dim=2)
-        before, frames = k.shape[2] - q.shape[2], q.shape[2]
+            return [attention(q, k, v, None)]
+        past, window = next(self._attended, None), self.span.window
+        held = KeyValues.of(k, v, window) if past is None else past.followed_by(k, v, window, self.span.expected)
+        self._newly_attended.append(held)
         mixed = []
-        for start in range(0, frames, chunk):
-            stop = min(start + chunk, frames)
-            seen = self._seen(before + start, before + stop)
-            mixed.append(attention(q[:, :, start:stop], _take(k, seen), _take(v, seen)))
-        kept = self._seen(k.shape[2], k.shape[2])
-        # Contiguous: a view of this pass's frames would keep those of its neighbours alive.
-        self._new_keys.append((_take(k, kept).contiguous(), _take(v, kept).contiguous()))
+        for start in range(self.before, held.frames, chunk * _CHUNKS_AT_ONCE):
+            stop = min(start + chunk * _CHUNKS_AT_ONCE, held.frames)
+            slots, mask = self._view(held, start, stop, chunk, q)
+            keys, values = held.ring.keys[:, :, :slots], held.ring.values[:, :, :slots]
+            mixed.append(attention(q[:, :, start - self.before : stop - self.before], keys, values, mask))
         return mixed
 
-    def _seen(self, start: int, stop: int) -> list[slice]:
-        """Which of the held frames a chunk `start .. stop` sees."""
-        window = self.span.window
-        if window is None or start <= window.pinned + window.recent:
-            return [slice(0, stop)]
-        return [slice(0, window.pinned), slice(start - window.recent, stop)]
+    def _view(self, held: KeyValues, start: int, stop: int, chunk: int, like: Tensor) -> tuple[int, Tensor | None]:
+        """How many slots to look at, and how: the same for most layers, whose rings are alike."""
+        alike = (held.ring.slots, held.ring.pinned, start)
+        if alike not in self._views:
+            self._views[alike] = held.slots_until(stop), held.visible(start, stop, chunk, self.span.window, like)
+        return self._views[alike]
 
     def kept(self) -> Memory:
-        return Memory(self.before + self.span.frames, tuple(self._new_inputs), tuple(self._new_keys))
+        return Memory(self.before + self.span.frames, tuple(self._new_inputs), tuple(self._newly_attended))
 
 
 def windows(x: Tensor, kernel: int) -> Tensor:
@@ -145,10 +143,6 @@ def windows(x: Tensor, kernel: int) -> Tensor:
         return x
     frames = x.shape[1] - kernel + 1
     return torch.cat([x[:, shift : shift + frames] for shift in range(kernel)], dim=-1)
-
-
-def _take(frames: Tensor, where: list[slice]) -> Tensor:
-    return _joined([frames[:, :, part] for part in where], dim=2)
 
 
 def _joined(parts: list[Tensor], dim: int = 1) -> Tensor:

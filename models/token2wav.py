@@ -24,7 +24,7 @@ from models.errors import ModelError
 from models.flow import Flow, Piece, Prefix
 from models.hift import Vocoder
 from models.hift_stream import VocoderState
-from models.packing import Window
+from models.key_values import Window, most_slots
 from models.speed import SpeedResampler
 from models.voice_prefixes import VoicePrefixes
 
@@ -59,6 +59,7 @@ class StreamState:
     rng: Rng
     speed: float = 1.0
     upstream_compat: bool = False  # upstream's hops, and the last one with full attention over everything
+    expected: int = 0  # tokens that it may come to
     hops: int = 0  # so far
     offset: int = 0  # tokens already synthesised
     prefix: Prefix | None = None  # of the flow, once there was a hop
@@ -139,12 +140,20 @@ class Token2Wav:
         )
 
     def new_stream(
-        self, prompt: VoicePrompt, *, speed: float = 1.0, rng: Rng, upstream_compat: bool = False
+        self,
+        prompt: VoicePrompt,
+        *,
+        speed: float = 1.0,
+        rng: Rng,
+        upstream_compat: bool = False,
+        expected_tokens: int = 0,
     ) -> StreamState:
-        """Raises ModelError model_input_invalid for a speed at which a hop would be shorter than a seam."""
+        """`expected_tokens`: how long the utterance may become; the memory that its prefix needs is taken at once.
+
+        Raises ModelError model_input_invalid for a speed at which a hop would be shorter than a seam."""
         limit = self.chunk * self.mel_ratio / max(_SEAM_FRAMES, self.vocoder.delay) / 1.1
         _check_speed(speed, limit)
-        return StreamState(prompt, rng, speed, upstream_compat)
+        return StreamState(prompt, rng, speed, upstream_compat, expected_tokens)
 
     def next_hop(self, state: StreamState) -> int:
         """How many tokens of the utterance, from its start, must be there before the next hop can run."""
@@ -167,9 +176,8 @@ class Token2Wav:
     def stream_bytes(self, prompt: VoicePrompt, tokens: int) -> int:
         """What a stream of so many tokens keeps at most."""
         frames = self.mel_ratio * (len(prompt.tokens) + tokens)
-        window = self._window_of(prompt)
-        seen = frames if window is None else min(frames, window.pinned + window.recent)
-        return frames * self.flow.encoder_frame_bytes + seen * self.flow.estimator_frame_bytes
+        encoder, estimator = most_slots(frames, None), most_slots(frames, self.window_of(prompt))
+        return encoder * self.flow.encoder_frame_bytes + estimator * self.flow.estimator_frame_bytes
 
     def whole(self, tokens: Sequence[int], prompt: VoicePrompt, *, speed: float = 1.0, rng: Rng) -> Turn:
         """The turn that gives an utterance at once. Raises ModelError model_input_invalid for an impossible `speed`,
@@ -230,7 +238,8 @@ class Token2Wav:
                 start, prefix = self._settled(prompt), prompts.get(prompt.key, Prefix())
         cond = prompt.mel[self.mel_ratio * start : self.mel_ratio * stop]
         ahead = every[stop : stop + self.lookahead]
-        return Piece(every[start:stop], ahead, cond, prompt.embedding, prefix, self._window_of(prompt)), start
+        expected = len(prompt.tokens) + state.expected
+        return Piece(every[start:stop], ahead, cond, prompt.embedding, prefix, self.window_of(prompt), expected), start
 
     def _read_prompts(self, turns: Sequence[Turn]) -> dict[bytes, Prefix]:
         """The prefixes of the prompts, as far as their chunks do not depend on what follows, for all first hops."""
@@ -254,14 +263,17 @@ class Token2Wav:
         stop = self._settled(prompt)
         tokens, ahead = prompt.tokens[:stop], prompt.tokens[stop : stop + self.lookahead]
         cond = prompt.mel[: self.mel_ratio * stop]
-        return Piece(tokens, ahead, cond, prompt.embedding, Prefix(), self._window_of(prompt))
+        return Piece(tokens, ahead, cond, prompt.embedding, Prefix(), self.window_of(prompt))
 
     def _settled(self, prompt: VoicePrompt) -> int:
         """Tokens of the prompt in chunks whose look-ahead is in the prompt too."""
         return max(0, len(prompt.tokens) - self.lookahead) // self.chunk * self.chunk
 
-    def _window_of(self, prompt: VoicePrompt) -> Window | None:
-        return None if self._recent is None else Window(self.mel_ratio * self._settled(prompt), self._recent)
+    def window_of(self, prompt: VoicePrompt) -> Window | None:
+        """What the flow's attention sees of a stream of this voice; None: everything."""
+        if self._recent is None:
+            return None
+        return Window(self.mel_ratio * self._settled(prompt), self._recent, max(_HOPS) * self.flow.chunk)
 
     def _resampled(self, turn: Turn, mel: Tensor) -> tuple[Tensor, SpeedResampler | None]:
         state = turn.state

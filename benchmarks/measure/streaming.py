@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from benchmarks.measure.speakers import voice
 from benchmarks.measure.stages import FLOW, VOCODER, watch
 from benchmarks.measure.upstream import UpstreamStream
 from models.cosyvoice import CosyVoice
 from models.flow import Prefix
+from models.key_values import KeyValues, Window
 from models.packing import Memory
 from models.token2wav import Audio, StreamState, Token2Wav, Turn, VoicePrompt
 
@@ -107,7 +107,7 @@ def stream_compute(model: CosyVoice, precision: str, seconds: int, rounds: int) 
 def growth(
     model: CosyVoice, precision: str, window: int | None, memory_bytes: int | None, numbers: Sequence[int], repeats: int
 ) -> Growth:
-    """Hops `numbers` (from 1, ascending) of a stream; each is made `repeats` times, the least counts.
+    """Hops `numbers` (from 1, ascending) of a stream; of each and its successors, `repeats` in all, the least counts.
 
     What the stream keeps before a hop is not computed but grown: frames of its first hops, repeated. Only their number
     matters to what a hop costs.
@@ -116,28 +116,19 @@ def growth(
     prompt = token2wav.prompt(voice(model))
     starts = hop_starts(token2wav, prompt, max(numbers))
     kept = token2wav.stream_bytes(prompt, starts[-1])
-    if memory_bytes is not None and 2.5 * kept > memory_bytes:  # a hop makes the next prefix beside the old one
+    if memory_bytes is not None and 1.2 * kept > memory_bytes:
         return Growth(precision, window, kept / 1e9, ())
-    tokens = _tokens(model, starts[-1] + 400)
+    tokens = _tokens(model, starts[-1] + 4 * (repeats + 1) * token2wav.chunk)
     with one_thread():
-        early = _said(token2wav, Turn(token2wav.new_stream(prompt, rng=_rng), tokens, last=False)).state
-        held = held_frames(model, token2wav, prompt, window)
+        begin = token2wav.new_stream(prompt, rng=_rng, expected_tokens=len(tokens))
+        early = _said(token2wav, Turn(begin, tokens, last=False)).state
         hops = []
         for number in numbers:
-            state = grown(token2wav, early, number, starts[number - 1], held)
+            state = grown(token2wav, early, number, starts[number - 1])
             here = _hop_cost(token2wav, state, tokens, repeats)
-            there = _hop_cost(token2wav, replace(early, hops=number - 1), tokens, repeats)
+            there = _hop_cost(token2wav, grown(token2wav, early, number, early.offset), tokens, repeats)
             hops.append(HopCost(number, starts[number - 1] / model.config.token_frame_rate, here, there))
     return Growth(precision, window, kept / 1e9, tuple(hops))
-
-
-def held_frames(model: CosyVoice, token2wav: Token2Wav, prompt: VoicePrompt, window: int | None) -> int | None:
-    """How many the estimator keeps of a stream that has begun: a window, and the prompt, which is always in view."""
-    if window is None:
-        return None
-    voice = token2wav.voices.get(prompt.key)
-    read = 0 if voice is None else voice.memories[0].frames
-    return token2wav.mel_ratio * (read + window * model.config.token_frame_rate)
 
 
 def hop_starts(token2wav: Token2Wav, prompt: VoicePrompt, count: int) -> list[int]:
@@ -150,45 +141,46 @@ def hop_starts(token2wav: Token2Wav, prompt: VoicePrompt, count: int) -> list[in
     return starts
 
 
-def grown(token2wav: Token2Wav, state: StreamState, number: int, offset: int, held: int | None) -> StreamState:
-    """`state`, after a first hop, as it is before hop `number` that begins at token `offset`: its frames repeated.
-
-    `held`: frames that the estimator keeps at most.
-    """
+def grown(token2wav: Token2Wav, state: StreamState, number: int, offset: int) -> StreamState:
+    """`state`, after a first hop, as it is before hop `number` that begins at token `offset`: its frames repeated, and
+    none of its memory shared. There is room for as many tokens as `state` expected."""
     assert state.prefix is not None
-    tokens = len(state.prompt.tokens)
+    tokens, most = len(state.prompt.tokens), len(state.prompt.tokens) + state.expected
     share = (tokens + offset) / (tokens + state.offset)
     encoder = len(state.prefix.memories) - token2wav.flow.decoder.passes  # its memories come first and see all
+    window = token2wav.window_of(state.prompt)
     memories = [
-        _grown(memory, round(memory.frames * share), None if index < encoder else held)
+        _grown(memory, round(memory.frames * share), None if index < encoder else window, token2wav.mel_ratio * most)
         for index, memory in enumerate(state.prefix.memories)
     ]
     return replace(state, hops=number - 1, offset=offset, prefix=Prefix(tuple(memories)))
 
 
-def _grown(memory: Memory, frames: int, most: int | None) -> Memory:
-    held = frames if most is None else min(frames, most)
-
-    def repeated(keys: Tensor) -> Tensor:
-        times = -(-held // keys.shape[2])
-        return keys.repeat(1, 1, times, 1)[:, :, :held].contiguous()
-
-    return Memory(frames, memory.inputs, tuple((repeated(keys), repeated(values)) for keys, values in memory.keys))
+def _grown(memory: Memory, frames: int, window: Window | None, expected: int) -> Memory:
+    attended = []
+    for first in memory.attended:
+        keys, values = (half[:, :, : memory.frames] for half in (first.ring.keys, first.ring.values))
+        held = KeyValues.of(keys, values, window)
+        while held.frames < frames:
+            count = min(memory.frames, frames - held.frames)
+            held = held.followed_by(keys[:, :, :count], values[:, :, :count], window, expected)
+        attended.append(held)
+    return Memory(frames, memory.inputs, tuple(attended))
 
 
 def _hop_cost(token2wav: Token2Wav, state: StreamState, tokens: list[int], repeats: int) -> float:
-    stop = token2wav.next_hop(state)
-    turn = Turn(state, tokens[:stop], last=False)
     costs = []
     for _ in range(repeats):
+        stop = token2wav.next_hop(state)
         began = time.process_time()
-        _said(token2wav, turn)
-        costs.append(time.process_time() - began)
-    return min(costs) / (stop - token2wav.lookahead - state.offset)
+        after = _said(token2wav, Turn(state, tokens[:stop], last=False)).state
+        costs.append((time.process_time() - began) / (after.offset - state.offset))
+        state = replace(after, hops=state.hops)  # hops of one size
+    return min(costs)
 
 
 def _stream(token2wav: Token2Wav, prompt: VoicePrompt, tokens: list[int]) -> None:
-    state = token2wav.new_stream(prompt, rng=_rng)
+    state = token2wav.new_stream(prompt, rng=_rng, expected_tokens=len(tokens))
     while len(tokens) >= token2wav.next_hop(state):
         state = _said(token2wav, Turn(state, tokens, last=False)).state
     _said(token2wav, Turn(state, tokens, last=True))

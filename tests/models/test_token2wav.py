@@ -237,7 +237,7 @@ def test_what_a_stream_keeps_is_what_was_said(version: int) -> None:
     announced = token2wav.stream_bytes(voice, state.offset)
     assert state.prefix is not None
     inputs = sum(tensor.nbytes for memory in state.prefix.memories for tensor in memory.inputs)
-    assert state.bytes - inputs <= announced <= 1.01 * (state.bytes - inputs)
+    assert state.bytes - inputs <= announced <= 1.4 * (state.bytes - inputs)
 
 
 @pytest.mark.parametrize("count", [1, 3, 20])
