@@ -1,10 +1,10 @@
 """The engine's claims about speed, measured in one run: `python -m benchmarks.bench`, `make bench`.
 
 Parts: `embedded` (the voice that comes along: closed and open loops, streaming), `decode` (the language model at full
-size), `full-2` and `full-3` (CosyVoice 2 and 3 at their genuine size, with random weights that are written first, 3 and
-4 GB, unless `--folder` names a model). Each runs in a process of its own, beside upstream's structure, and everything
-is said as a ratio of two things that were measured in it. Progress goes to stderr; bench.json, bench.md and plots to
-out/bench.
+size), `full-2`, and, when asked for, `full-3` (CosyVoice 2 and 3 at their genuine size, with random weights that are
+written first, 3 and 4 GB, unless `--folder` names a model). Each runs in a process of its own, beside upstream's
+structure, and everything is said as a ratio of two things that were measured in it. Progress goes to stderr;
+bench.json, bench.md and plots to out/bench.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ from models.config import EMBEDDED
 from runners.settings import available_cores
 
 EMBEDDED_VOICE, DECODE, FULL_2, FULL_3 = PARTS = ("embedded", "decode", "full-2", "full-3")
+_USUAL = (
+    EMBEDDED_VOICE,
+    DECODE,
+    FULL_2,
+)  # a quarter of an hour on two cores; full-3 takes as long again
 _VERSIONS = {DECODE: 3, FULL_2: 2, FULL_3: 3}
 
 Result = TypeVar("Result")
@@ -41,16 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--only", action="append", choices=PARTS, help="this part; may be repeated")
     parser.add_argument("--quick", action="store_true", help="the embedded voice alone, and less of it: 2 minutes")
     parser.add_argument("--folder", action="append", default=[], metavar="PART=DIR", help="a model for a part")
-    parser.add_argument("--clients", type=_numbers, help="of the closed loops; default 1,2,4,8,16, quick 1,4,16")
+    parser.add_argument("--clients", type=_numbers, help="of the closed loops; default 1,4,8,16, quick 1,4,16")
     parser.add_argument("--threads", type=int, default=min(2, available_cores()))
     parser.add_argument("--out", type=Path, default=Path("out/bench"))
     options = parser.parse_args(arguments)
-    parts = options.only or ([EMBEDDED_VOICE] if options.quick else PARTS)
+    parts = options.only or ([EMBEDDED_VOICE] if options.quick else _USUAL)
     folders = {part: Path(folder) for part, _, folder in (item.partition("=") for item in options.folder)}
     if unknown := set(folders) - set(PARTS):
         parser.error(f"--folder: no part {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}")
-    clients = options.clients or ((1, 4, 16) if options.quick else (1, 2, 4, 8, 16))
-    voice = Effort(options.threads, clients=clients, requests=2 if options.quick else 4, rounds=2)
+    clients = options.clients or ((1, 4, 16) if options.quick else (1, 4, 8, 16))
+    voice = Effort(options.threads, clients=clients, requests=2, rounds=2)
     bench = measure(parts, folders, voice, Effort(options.threads))
     print(publish(bench, options.out), end="")
 

@@ -22,8 +22,8 @@ from models.key_values import KeyValues, Window
 from models.packing import Memory
 from models.token2wav import Audio, StreamState, Token2Wav, Turn, VoicePrompt
 
-HOPS = (2, 5, 10, 15, 20)
-WINDOWS = (None, 20, 4)  # seconds
+HOPS = (2, 10, 20)
+WINDOWS = (20, 4)  # seconds
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,7 @@ def test_the_whole_run_on_a_tiny_model(tmp_path: Path) -> None:
         "load-embedded.png",
         "streaming.png",
     }
-    assert len(bench.claims) == 3 + 1 + 3
+    assert len(bench.claims) == 3 + 1 + 2
     assert all(claim.ratio > 0 for claim in bench.claims)
     (model,) = bench.models
     assert [load.figures.load for load in model.loads] == ["concurrency", "concurrency", "rate", "rate"]
