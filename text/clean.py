@@ -12,6 +12,7 @@ import unicodedata
 from functools import lru_cache
 
 from text.errors import TextError
+from text.literals import LITERAL, LITERAL_BASE
 
 # Pictographs, dingbats, flags and their parts. Joiners, variation selectors, keycaps and tag characters are
 # invisible characters and go as such, so that a whole grapheme cluster disappears, never half of one.
@@ -32,21 +33,27 @@ _SPACE_BEFORE_MARK = re.compile(r" +([,.;:!?](?![\w.]))")
 _LINE_BREAKS = str.maketrans({"\r": "\n", "\u2028": "\n", "\u2029": "\n", "\x0b": "\n", "\x0c": "\n", "\x85": "\n"})
 
 
-def clean(text: str) -> str:
+def clean(text: str, literals: int = 0) -> str:
     """Speakable text on one line; "" when nothing is left. Linear time.
 
+    literals: how many placeholders of `text.literals` the text may hold; all other private characters go.
     A blank line, or a line that starts a list item, ends a sentence that has no mark of its own.
     Raises TextError input_not_utf8 for lone surrogates (they are not text in any encoding).
     """
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise TextError("input_not_utf8", "The input holds a lone surrogate, so it is not valid UTF-8 text.")
     text = unicodedata.normalize("NFC", text.replace("\r\n", "\n").translate(_LINE_BREAKS))
-    text = "".join(map(_fold, text))
+    kept = range(LITERAL_BASE, LITERAL_BASE + literals)
+    text = "".join(character if ord(character) in kept else _fold(character) for character in text)
     text = _MARKS.sub(r"\1", _EMOJI.sub(" ", text))
-    # Replaced by a space, never by nothing: what stood around a removed token cannot form a new one.
-    text = _CONTROL_TOKEN.sub(" ", text).replace("<|", " ").replace("|>", " ")
+    text = without_control_tokens(text)
     text = _BREAK.sub(_end_of_line, _BLANKS.sub(" ", text).strip())
     return _SPACE_BEFORE_MARK.sub(r"\1", _SPACES.sub(" ", text)).strip()
+
+
+def without_control_tokens(text: str) -> str:
+    """A space in place of each `<|...|>`, never nothing: what stood around a removed token cannot form a new one."""
+    return _CONTROL_TOKEN.sub(" ", text).replace("<|", " ").replace("|>", " ")
 
 
 @lru_cache(maxsize=4096)
@@ -74,7 +81,7 @@ def _end_of_line(match: re.Match[str]) -> str:
     if match[0].count("\n") == 1 and not _LIST_ITEM.match(match.string, match.end()):
         return " "
     before = match.string[match.start() - 1]
-    if not (before.isalnum() or before in ")）\"”'’"):
+    if not (before.isalnum() or before in ")）\"”'’" or LITERAL.match(before)):
         return " "
     return "。" if _is_cjk(before) else ". "
 

@@ -17,7 +17,6 @@ from text.english_dates import DATE_RULES
 from text.english_words import (
     ABBREVIATIONS,
     FUNCTION_WORDS,
-    LATEX,
     SYMBOLS,
     TITLES,
     YEAR_CUES,
@@ -62,10 +61,6 @@ _GOOD_CUT = re.compile(r"(?:[!?;]|[a-z]{4}\.) ")
 # -- markup and typography -------------------------------------------------------------------------------------
 
 
-def _latex(match: re.Match[str]) -> str:
-    return f" {LATEX.get(match[1], match[1])} "
-
-
 _MARKUP_RULES: list[Rule] = [
     (re.compile(r"</?[A-Za-z][A-Za-z0-9-]{0,20}(?:\s+[\w-]{1,30}=\"[^\"<>]{0,200}\")*\s*/?>"), " "),
     (re.compile(r"[‘’ʼ´](?=\w)|(?<=\w)[‘’ʼ´]"), "'"),
@@ -78,10 +73,6 @@ _MARKUP_RULES: list[Rule] = [
     (re.compile(r"；"), "; "),
     (re.compile(r"（"), " ("),
     (re.compile(r"）"), ") "),
-    (re.compile(r"\\frac\{([^{}]{1,80})\}\{([^{}]{1,80})\}"), r" \1 over \2 "),
-    (re.compile(r"\\sqrt\{([^{}]{1,80})\}"), r" square root of \1 "),
-    (re.compile(r"\\([A-Za-z]{1,20})"), _latex),
-    (re.compile(r"!?\[([^\[\]]{1,300})\]\([^()\s]{1,500}\)"), r"\1"),
     (re.compile(r"\*\*|__|~~|`+|(?<!\S)#{1,6}(?=\s)|(?<!\S)>(?=\s)"), " "),
     (re.compile(r"(?<!\S)\*(?=\S)|(?<=\S)\*(?!\S)"), ""),
     (re.compile(r"\.{2,}(?=\s*[\w\"'])|…+(?=\s*[\w\"'])"), ", "),
@@ -98,7 +89,10 @@ _PREFIX_RULES: list[Rule] = [
     (re.compile(r"(?<!\w)[Nn]os?\.\s?(?=\d)|(?<![\w&])#\s?(?=\d)"), "number "),
     (re.compile(r"(?<!\w)pp\.\s?(?=\d)"), "pages "),
     (re.compile(r"(?<!\w)p\.\s?(?=\d)"), "page "),
-    (re.compile(r"(?i:(?<=call )|(?<=dial ))\d{3}(?![\w-])"), lambda match: numbers.digits(match[0])),
+    (
+        re.compile(r"(?i:(?<=call )|(?<=dial )|(?<=text ))(?:\d{3}|\d{5,6})(?![\w-]|[.,]\d)"),
+        lambda match: numbers.digits(match[0]),
+    ),
 ]
 
 # -- abbreviations ---------------------------------------------------------------------------------------------
@@ -241,7 +235,7 @@ _SYMBOL_RULES: list[Rule] = [
     (re.compile("|".join(re.escape(symbol) for symbol in SYMBOLS)), _symbol),
     (re.compile(r"[()\[\]{}|]+(?= ?[.,;:!?])"), ""),
     (re.compile(r"[()\[\]{}|]+"), " , "),
-    (re.compile(r"[^\w\s.,;:!?'\"-]|_"), " "),
+    (re.compile(r"[^\w\s.,;:!?'\"\ue000-\uf8ff\U000f0000-\U000ffffd-]|_"), " "),
     (re.compile(r"(?<![^\W_])-+|-+(?![^\W_])"), " "),
     (re.compile(r"\s+"), " "),
     (re.compile(r" +(?=[,.;:!?])"), ""),

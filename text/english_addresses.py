@@ -5,62 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from text import addresses
 from text import english_numbers as numbers
-from text.english_words import TOP_LEVEL_DOMAINS_AS_WORDS
-
-_URL_SYMBOLS = {
-    ".": "dot",
-    "/": "slash",
-    "-": "dash",
-    "_": "underscore",
-    "?": "question mark",
-    "=": "equals",
-    "&": "and",
-    "#": "hash",
-    "@": "at",
-    "+": "plus",
-    ":": "colon",
-    "%": "percent",
-    "~": "tilde",
-}
-_SPELLED_URL_LENGTH = 60  # of a longer address only the host is read: nobody can use the rest by ear
-
-
-def _spell_address(address: str) -> str:
-    words = []
-    for piece in re.findall(r"[^\W\d_]+|\d+|[^\w\s]|_", address):
-        if piece.isdigit():
-            words.append(numbers.integer(piece) if len(piece) < 3 else numbers.digits(piece))
-        elif piece.isalpha():
-            words.append(piece)
-        elif piece in _URL_SYMBOLS:
-            words.append(_URL_SYMBOLS[piece])
-    return " ".join(words)
-
-
-def _spell_host(host: str) -> str:
-    """example.co.uk → "example dot C O dot U K": short endings are letters, common ones words."""
-    name, *endings = re.sub(r"^www\.", "", host, flags=re.I).split(".")
-    spoken = [_spell_address(name)]
-    for ending in endings:
-        letters = len(ending) <= 3 and ending.isalpha() and ending.lower() not in TOP_LEVEL_DOMAINS_AS_WORDS
-        spoken.append(" ".join(ending.upper()) if letters else _spell_address(ending))
-    return " dot ".join(spoken)
 
 
 def _email(match: re.Match[str]) -> str:
-    return f"{_spell_address(match[1])} at {_spell_host(match[2])}"
+    return addresses.read_email(match[0], "en", "read")
 
 
 def _url(match: re.Match[str]) -> str:
-    address = match[0].rstrip(".,;:!?'\"")
-    tail = match[0][len(address) :]
-    address = re.sub(r"^(?:https?|ftp)://", "", address, flags=re.I).rstrip("/")
-    host, _, path = address.partition("/")
-    spoken = _spell_host(host)
-    if path and len(address) <= _SPELLED_URL_LENGTH:
-        spoken += f" slash {_spell_address(path)}"
-    return spoken + tail
+    return addresses.read_url(match[0], "en", "read")
 
 
 def _groups(match: re.Match[str]) -> str:

@@ -48,6 +48,11 @@ def _month_day(match: re.Match[str]) -> str:
     return _date(MONTH_NUMBERS[match[1]], int(match[2]), match[3]) or match[0]
 
 
+def _month_days(match: re.Match[str]) -> str:
+    start = _date(MONTH_NUMBERS[match[1]], int(match[2]), None)
+    return f"{start} to {numbers.ordinal(int(match[3]))}" if start and 1 <= int(match[3]) <= 31 else match[0]
+
+
 def _day_month(match: re.Match[str]) -> str:
     if not 1 <= int(match[1]) <= 31:
         return match[0]
@@ -98,6 +103,7 @@ DATE_RULES: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] =
     (re.compile(r"(?<![\w.-])(\d{4})-(\d{2})-(\d{2})(?![\w-])"), _iso),
     (re.compile(r"(?<![\w./])(\d{1,2})/(\d{1,2})/(\d{4}|\d{2})(?![\w/])"), _slashed),
     (re.compile(r"(?<![\w./])(\d{1,2})\.(\d{1,2})\.(\d{4})(?![\w/])"), _dotted),
+    (re.compile(rf"(?<!\w)({_MONTH})\.? (\d{{1,2}})\s?[-–]\s?(\d{{1,2}})(?![\w:%-])"), _month_days),
     (
         re.compile(
             rf"(?<!\w)({_MONTH})\.? (\d{{1,2}})(?:st|nd|rd|th)?(?![\w:%]|\.\d|,\d{{3}}| ?[ap]\.?m)"

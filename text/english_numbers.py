@@ -5,6 +5,8 @@ Written here because the known libraries cost seconds to import for what are six
 
 from __future__ import annotations
 
+import re
+
 _ONES_WORDS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
     "seventeen eighteen nineteen"
@@ -25,6 +27,9 @@ _IRREGULAR_ORDINALS = {
     "nine": "ninth",
     "twelve": "twelfth",
 }
+_IN_NUMBERS = "|".join([*_ONES_WORDS.split(), *_TENS_WORDS.split()[2:], *_SCALE_WORDS.split()[1:], "hundred", "oh"])
+_NUMBER_WORD = rf"(?:{_IN_NUMBERS})(?:-(?:{_IN_NUMBERS}))?"
+_SPOKEN_NUMBER = re.compile(rf"\b{_NUMBER_WORD}(?: (?:point )?{_NUMBER_WORD})+\b(?: percent\b)?")
 MAX_CARDINAL_DIGITS = 15  # longer runs are identifiers, nobody reads them as quadrillions
 
 
@@ -107,3 +112,8 @@ def decimal(run: str) -> str:
     whole, _, fraction = run.partition(".")
     words = integer(whole) if whole else ""
     return f"{words} point {digits(fraction)}".strip() if fraction else words
+
+
+def bind_numbers(text: str) -> str:
+    """No-break spaces inside spoken numbers, so that no segment ends in one."""
+    return _SPOKEN_NUMBER.sub(lambda match: match[0].replace(" ", "\u00a0"), text)

@@ -235,19 +235,5 @@ SYMBOLS = {
     "σ": "sigma",
     "θ": "theta",
 }
-LATEX = {
-    "le": "less than or equal to",
-    "leq": "less than or equal to",
-    "ge": "greater than or equal to",
-    "geq": "greater than or equal to",
-    "neq": "not equal to",
-    "times": "times",
-    "cdot": "times",
-    "div": "divided by",
-    "pm": "plus or minus",
-    "infty": "infinity",
-    "sum": "the sum of",
-    "int": "the integral of",
-}
 _SPOKEN_DOMAINS = "com org net info dev app gov biz shop online site store page"
 TOP_LEVEL_DOMAINS_AS_WORDS = frozenset(_SPOKEN_DOMAINS.split())

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 # Words that one of these languages uses all the time and English does not.
 _SMALL_WORDS = {
-    "de": "der die das und ist nicht ein eine mit auf für zu von dem den sich auch wie im um sie wir ich uhr",
-    "fr": "le la les des et est une dans pour pas que qui sur avec au du ce sont nous vous je il elle",
-    "es": "el la los las y es una en por para con que del se no está más su como pero lo",
-    "it": "il lo la gli le e è una di del della delle dal con per che non sono nel alla si",
+    "de": "der die das und ist nicht ein eine mit auf für zu von dem den sich auch wie im um sie wir ich uhr "
+    "sind kann wird haben aber oder noch nur dass sehr kostet bitte danke heute nach bei aus vom zur zum wenn",
+    "fr": "le la les des et est une dans pour pas que qui sur avec au du ce sont nous vous je il elle "
+    "ne c'est cette mais ou leur être fait bien comme par ils très deux merci bonjour",
+    "es": "el la los las y es una en por para con que del se no está más su como pero lo "
+    "muy este esta hay tiene cuando donde porque también hasta desde unos cuesta hola gracias",
+    "it": "il lo la gli le e è una di del della delle dal con per che non sono nel alla si "
+    "ma anche più questo questa hanno essere perché quando molto alle dai nella costa grazie ciao",
     "pt": "o os as e é uma em do da dos das com para que não por se mais como mas ao",
 }
 _ENGLISH_WORDS = (
@@ -23,6 +28,7 @@ _HAN = re.compile("[\u4e00-\u9fff]")
 _KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa\uff66-\uff9d]")
 _HANGUL = re.compile("[\uac00-\ud7a3\u1100-\u11ff\u3130-\u318f]")
 _LATIN = re.compile("[A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff\u0300-\u036f]")
+_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
 _SAMPLE = 2000  # characters; enough to tell
 
 
@@ -41,12 +47,19 @@ def language_of(text: str) -> str:
         return "ko"
     if foreign_letter(text) is not None:
         return "other"
-    words = re.findall(r"[^\W\d_]+(?:['’][^\W\d_]+)?", text.lower())
+    return latin_language(_WORD.findall(text)) or "en"
+
+
+def latin_language(words: Iterable[str]) -> str | None:
+    """The language of words in Latin script by those among them that it uses all the time; None: not enough to tell."""
+    words = [word.lower() for word in words]
     scores = {language: sum(word in known for word in words) for language, known in _FOREIGN.items()}
     best = max(scores, key=lambda language: scores[language])
     english = sum(word in _ENGLISH for word in words)
-    sure = scores[best] > 1 or (scores[best] == 1 and not text.isascii())
-    return best if sure and scores[best] > english else "en"
+    sure = scores[best] > 1 or (scores[best] == 1 and not all(map(str.isascii, words)))
+    if sure and scores[best] > english:
+        return best
+    return "en" if english else None
 
 
 def foreign_letter(text: str, allowed: str = "") -> str | None:

@@ -71,6 +71,11 @@ class PhonemeInventory:
         except (ValueError, KeyError, TypeError) as error:
             raise ModelError("model_config_invalid", f"{path} cannot be read: {error!r}") from error
 
+    @property
+    def symbols(self) -> frozenset[str]:
+        """Everything `fit` takes as it is."""
+        return self._known | frozenset(_STRESS) | frozenset(self._alias)
+
     def fit(self, phonemes: str) -> str:
         """The same sounds in symbols of the voice: near ones mapped, silent ones dropped, marks tidied.
 

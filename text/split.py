@@ -14,8 +14,11 @@ CHINESE_MARKS = "。？！；：、.?!;"
 ENGLISH_MARKS = ".?!;:"
 _CLOSING = "\"”’')）】》」』"
 _PAIRED_TAG = re.compile(r"<(strong|laughter)>.{0,400}?</\1>|\[[A-Za-z_\u00c0-\u024f-]{1,20}\]", re.S)
-_COMMA = re.compile(r"[，、,;；:：—]+ ?")
+# Not to be cut where there is another way: a number in characters, a word in Latin letters.
+_WHOLE = re.compile(r"[零幺一二两三四五六七八九十百千万亿点分之]{2,}|[0-9A-Za-z@._/'’-]{2,}")
+_COMMA = re.compile(r"[，、,;；:：—]+ ?(?!\d)")
 _SPACE = re.compile(r" +")
+_NO_BREAK = re.compile("\u00a0+")
 
 Length = Callable[[str], int]
 
@@ -74,7 +77,8 @@ def _inside_word(text: str, match: re.Match[str]) -> bool:
 
 
 def cut_long(text: str, longest: int, length: Length) -> Iterator[str]:
-    """The text in balanced parts of at most `longest` units, cut at a comma, else a space, else anywhere."""
+    """The text in balanced parts of at most `longest` units, cut at a comma, else a space, else between two words or
+    numbers, else anywhere."""
     if len(text) < 2 or length(text) <= longest:
         yield text
         return
@@ -85,18 +89,19 @@ def cut_long(text: str, longest: int, length: Length) -> Iterator[str]:
 
 def _middle_cut(text: str) -> int:
     middle = len(text) / 2
-    spans = [match.span() for match in _PAIRED_TAG.finditer(text)]
-    for pattern, at_end in ((_COMMA, True), (_SPACE, False)):
+    tags = [match.span() for match in _PAIRED_TAG.finditer(text)]
+    for pattern, at_end in ((_COMMA, True), (_SPACE, False), (_NO_BREAK, False)):
         cuts = [match.end() if at_end else match.start() for match in pattern.finditer(text)]
         cuts = [cut for cut in cuts if len(text) / 5 < cut < len(text) * 4 / 5]
-        if spans:
-            cuts = [cut for cut in cuts if not any(start < cut < end for start, end in spans)]
+        if tags:
+            cuts = [cut for cut in cuts if not any(start < cut < end for start, end in tags)]
         if cuts:
             return min(cuts, key=lambda cut: abs(cut - middle))
     cut = len(text) // 2
-    inside = next((span for span in spans if span[0] < cut < span[1]), None)
-    if inside:  # around the tag, unless it is all there is
-        cut = inside[0] or inside[1]
+    for spans in (tags, [match.span() for match in _WHOLE.finditer(text)]):
+        inside = next((span for span in spans if span[0] < cut < span[1]), None)
+        if inside:  # around it, unless it is all there is
+            cut = inside[0] or inside[1]
     return cut if 0 < cut < len(text) else len(text) // 2
 
 
@@ -128,8 +133,8 @@ def split_words(text: str, longest: int) -> list[str]:
 
 
 def count_words(text: str) -> int:
-    """Spoken words: "forty-two" counts as two."""
-    return len(re.findall(r"[^\W_]+(?:['’][^\W_]+)*", text))
+    """Spoken words: "forty-two" counts as two, a literal as one."""
+    return len(re.findall(r"[^\W_]+(?:['’][^\W_]+)*|[\ue000-\uf8ff]", text))
 
 
 def _cut_sentence(words: list[str], longest: int) -> list[str]:

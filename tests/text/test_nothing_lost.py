@@ -1,0 +1,115 @@
+"""Nothing spoken is lost or invented, nothing is cut in two, and time grows with the text."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from models.config import load_config
+from models.tokenizer import Tokenizer
+from tests.golden import golden
+from text import TextError, TextFrontend, TextOptions
+from text.clean import clean
+from text.english_numbers import cardinal
+from text.normalise import normalise
+from text.spans import find_spans
+from text.split import CHINESE_MARKS, split_paragraph
+
+
+@pytest.fixture(scope="module")
+def frontend() -> TextFrontend:
+    return TextFrontend.for_model(load_config(golden(2).dir), Tokenizer.load(golden(2).dir, 2))
+
+
+OFF = TextOptions(normalization="off", markdown="keep")
+WORDS = "bqQ好们說가나пшéöかナ .,!?，。、“”-\n"
+SCRIPTS = "bBqQ1 9好们說가나пшñéかナ .,!?，。、“”()-'\n"
+
+
+def letters(text: str) -> str:
+    return "".join(filter(str.isalnum, text))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.text(alphabet=SCRIPTS, max_size=300))
+def test_without_normalisation_every_letter_and_digit_stays_in_order(frontend: TextFrontend, text: str) -> None:
+    try:
+        segments = frontend.segments(text, OFF)
+    except TextError as error:
+        assert error.code in ("input_empty", "no_speakable_text")
+        assert not letters(text)
+        return
+    assert letters("".join(segment.text for segment in segments)) == letters(clean(text))
+    assert letters("".join(segment.tokens_text for segment in segments)) == letters(clean(text))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.text(alphabet="bqQ好们說가나пшéöかナ .,!?，。、“”-\n", max_size=200), st.sampled_from(["auto", "zh", "de", "ja"])
+)
+def test_with_normalisation_every_letter_stays_in_order(frontend: TextFrontend, text: str, language: str) -> None:
+    if not letters(text):
+        return
+    segments = frontend.segments(text, TextOptions(language=language, markdown="keep"))
+    assert letters("".join(segment.tokens_text for segment in segments)) == letters(clean(text))
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.one_of(st.integers(21, 999), st.sampled_from(["apples", "pears", "walk", "over", "stones"])), min_size=1
+    )
+)
+def test_each_english_number_is_read_where_it_stands(frontend: TextFrontend, words: list[int | str]) -> None:
+    text = ", ".join(map(str, words))
+    segments = frontend.segments(f"{text}.", TextOptions(language="en", phone="number"))
+    expected = ", ".join(cardinal(word) if isinstance(word, int) else word for word in words)
+    assert " ".join(segment.text for segment in segments).split() == f"{expected}.".split()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.text(max_size=120))
+def test_the_spans_of_a_text_are_the_text(text: str) -> None:
+    try:
+        spans = find_spans(clean(text.encode("utf-8", "ignore").decode()))
+    except TextError as error:
+        assert error.code == "unsupported_language"
+        return
+    assert "".join(span.text for span in spans) == clean(text.encode("utf-8", "ignore").decode())
+
+
+HOSTILE = [
+    "5", "5,", "111 ", "1-", "a", "a.", "a@", "好", "3月9日，", "好a", "가1", "п1 ", "$x", "\\frac{", "[a](", "```\n",
+    "**", "_a", "|", "<strong>", "[h]", "1.1.", "www.", "Ⅲ", "x^", "の1", "α ", "\ue000", "😀", "1:1", "de 1 €",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_hostile_repetition_costs_bounded_time(frontend: TextFrontend, unit: str) -> None:
+    start = time.process_time()
+    try:
+        frontend.segments((unit * 5_000)[:5_000])
+    except TextError as error:
+        assert error.code in ("no_speakable_text", "unsupported_language")
+    assert time.process_time() - start < 2
+
+
+@pytest.mark.parametrize(
+    ("unit", "size"),
+    [("好", 100_000), ("Am 3. Mai kostet das 5,50 €. ", 100_000), ("5个，it was 5, 마지막 3개. ", 25_000)],
+)
+def test_five_times_the_text_takes_five_times_as_long(unit: str, size: int) -> None:
+    """A factor of 25, as of a quadratic pass, would be seen; 10 leaves room for a busy machine."""
+
+    def seconds(size: int) -> float:
+        text = (unit * size)[:size]
+        start = time.process_time()
+        spans, _ = normalise(clean(text), TextOptions(), ())
+        split_paragraph("".join(span.text for span in spans), marks=CHINESE_MARKS, stop="。", length=len)
+        return time.process_time() - start
+
+    seconds(1_000)
+    assert seconds(size) < 10 * seconds(size // 5) + 0.1

@@ -1,0 +1,111 @@
+"""The front end of the genuine models: normalised words in segments of 60 to 80 units, as they were trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from text import chinese, japanese, split
+from text.frontend import Segment, TextFrontend, Tokenizer
+from text.literals import Literal, fill_spoken, fill_tokens
+from text.normalise import Warning, normalise
+from text.options import LANGUAGES, TextOptions
+from text.preparation import prepare
+from text.pronunciation import Capabilities
+from text.spans import Span
+
+_TIGHT = ("zh", "yue", "ja")
+_OTHER_MARKS = split.ENGLISH_MARKS + "。？！；؟।"
+
+
+class WordFrontend(TextFrontend):
+    """Text in words. katakana: Japanese goes to the tokenizer in katakana, as CosyVoice 3 was trained."""
+
+    def __init__(self, tokenizer: Tokenizer, *, katakana: bool = False) -> None:
+        self._tokenizer = tokenizer
+        self._katakana = katakana
+        self._tags = frozenset(token for token in tokenizer.special_tokens if not token.startswith("<|"))
+        self.capabilities = Capabilities(phones=frozenset(tag for tag in self._tags if tag[0] == "["))
+
+    def warm_up(self) -> None:
+        chinese.warm_up()
+
+    def count_tokens(self, text: str) -> int:
+        return len(self._tokenizer.encode(text))
+
+    def prompt_text(self, text: str) -> str:
+        if not text.strip():
+            return ""
+        options = TextOptions()
+        text, _, _ = prepare(text, options, (), self.capabilities)
+        spans, _ = normalise(text, options, self._tags)
+        return "".join(map(self._for_tokenizer, spans)).replace("\u00a0", " ").strip()
+
+    def _segments(
+        self, text: str, options: TextOptions, literals: Sequence[Literal]
+    ) -> tuple[list[Segment], list[Warning]]:
+        text, literals, warnings = prepare(text, options, literals, self.capabilities)
+        spans, noticed = normalise(text, options, self._tags)
+        warnings += noticed
+        if self._katakana and not japanese.has_dictionary() and any(map(_in_kanji, spans)):
+            message = "Japanese is left in kanji, which this model reads badly: install the extra “japanese”."
+            warnings.append(Warning("katakana_unavailable", message))
+        segments = []
+        for piece in _pieces(spans, self._split(spans, literals)):
+            written = "".join(span.text for span in piece).replace("\u00a0", " ")
+            spoken = fill_spoken(written, literals)
+            if not any(map(str.isalnum, spoken)):
+                continue
+            tokens = "".join(map(self._for_tokenizer, piece)).replace("\u00a0", " ")
+            segments.append(Segment(spoken.strip(), fill_tokens(tokens, literals), _main_language(piece)))
+        return segments, warnings
+
+    def _split(self, spans: list[Span], literals: Sequence[Literal]) -> list[str]:
+        tight = _main_language(spans) in _TIGHT
+        return split.split_paragraph(
+            "".join(span.text for span in spans).strip(),
+            marks=split.CHINESE_MARKS if tight else _OTHER_MARKS,
+            stop="。" if tight else ".",
+            length=(lambda text: len(fill_spoken(text, literals)))
+            if tight
+            else (lambda text: self.count_tokens(fill_tokens(text, literals))),
+        )
+
+    def _for_tokenizer(self, span: Span) -> str:
+        if not (self._katakana and _in_kanji(span) and japanese.has_dictionary()):
+            return span.text
+        return japanese.to_katakana(span.text)
+
+
+def _in_kanji(span: Span) -> bool:
+    return span.language == "ja" and japanese.needs_dictionary(span.text)
+
+
+def _main_language(spans: Sequence[Span]) -> str:
+    """That of most letters; one without rules counts as English."""
+    letters: dict[str, int] = {}
+    for span in spans:
+        letters[span.language] = letters.get(span.language, 0) + sum(map(str.isalpha, span.text))
+    language = max(letters, key=lambda language: letters[language], default="en")
+    return language if language in LANGUAGES else "en"
+
+
+def _pieces(spans: list[Span], texts: list[str]) -> list[list[Span]]:
+    """The spans of each of `texts`, which joined are the spans' text, but for spaces before and a stop behind it."""
+    whole = "".join(span.text for span in spans)
+    ends = list(accumulate(len(span.text) for span in spans))
+    place, start = 0, len(whole) - len(whole.lstrip())
+    pieces = []
+    for text in texts:
+        piece: list[Span] = []
+        done = 0
+        while done < len(text):
+            while place < len(spans) - 1 and ends[place] <= start:
+                place += 1
+            last = place == len(spans) - 1
+            size = len(text) - done if last else min(len(text) - done, ends[place] - start)
+            piece.append(Span(text[done : done + size], spans[place].language))
+            done += size
+            start += size
+        pieces.append(piece)
+    return pieces
