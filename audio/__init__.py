@@ -1,1 +1,1 @@
-"""Sound in and out: decode uploads, resample, encode responses. numpy and libsndfile only, no torch."""
+"""Sound in and out: decode uploads, shape speech, encode responses. numpy and FFmpeg (PyAV) only, no torch."""
