@@ -1,0 +1,183 @@
+"""`/v1/pronunciation-dictionaries`: how words are said, saved once and named by requests."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
+
+from api.errors import ApiError
+from api.schema import PronunciationBody, read_body
+from runners.record_folder import RecordFolder
+from runners.request import RequestError
+from runners.voice_record import checked_name
+from runners.voice_store import FOLDER_VARIABLE
+from text.errors import TextError
+from text.pronunciation import MAX_PRONUNCIATIONS, Pronunciation
+
+MAX_DICTIONARIES = 1000
+"""In one store: all of them stay in memory."""
+
+
+@dataclass(frozen=True)
+class Dictionary:
+    """A saved pronunciation dictionary."""
+
+    id: str
+    name: str
+    created_at: int  # Unix time, seconds
+    pronunciations: tuple[Pronunciation, ...]
+
+    @property
+    def files(self) -> Mapping[str, int]:
+        return {}
+
+
+class DictionaryStore:
+    """Dictionaries in the folder of the voices, as JSON; what other processes change is seen a second later.
+
+    Thread-safe. Methods block on the disk: call them in a thread. Every method raises RequestError
+    voice_store_unavailable (503); those that write also voice_store_full (507) and voice_store_read_only (503).
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._records = RecordFolder(Path(folder), "dictionary", Dictionary)
+
+    @classmethod
+    def from_environment(cls) -> DictionaryStore | None:
+        """The store in COSYSERVE_VOICES; None where nothing is to be saved."""
+        folder = os.environ.get(FOLDER_VARIABLE)
+        return cls(folder) if folder else None
+
+    def get(self, dictionary: str) -> tuple[Pronunciation, ...]:
+        """The entries of the dictionary with that id or name. Raises RequestError dictionary_not_found (404)."""
+        return self.record(dictionary).pronunciations
+
+    def record(self, dictionary: str) -> Dictionary:
+        """See `get`."""
+        record = self._records.find(dictionary)
+        if record is None:
+            raise RequestError("dictionary_not_found", f"No pronunciation dictionary {dictionary!r}.", 404)
+        return record
+
+    def list(self) -> Sequence[Dictionary]:
+        """All, the oldest first."""
+        return [*self._records.records().values()]
+
+    def create(self, name: str, pronunciations: Sequence[Pronunciation], *, overwrite: bool = False) -> Dictionary:
+        """Save a dictionary. With `overwrite` one of that name is replaced and keeps its id.
+
+        Raises RequestError: invalid_value (400), dictionary_exists, too_many_dictionaries (409).
+        """
+        name = checked_name(name)
+        with self._records.writing():
+            old = self._records.find(name)
+            if old is not None and not overwrite:
+                message = f"There is a dictionary {name!r} already; overwrite=true replaces it."
+                raise RequestError("dictionary_exists", message, 409)
+            if old is None and len(self._records.records()) >= MAX_DICTIONARIES:
+                message = f"There are {MAX_DICTIONARIES} dictionaries, as many as are kept: delete one first."
+                raise RequestError("too_many_dictionaries", message, 409)
+            dictionary_id = self._records.new_id() if old is None else old.id
+            record = Dictionary(dictionary_id, name, int(time.time()), tuple(pronunciations))
+            self._records.put(record, {})
+        return record
+
+    def delete(self, dictionary: str) -> Dictionary:
+        """Remove the dictionary with that id or name. Raises RequestError dictionary_not_found (404)."""
+        with self._records.writing():
+            record = self.record(dictionary)
+            self._records.remove(record)
+        return record
+
+
+class DictionaryBody(BaseModel):
+    """The body of `POST /v1/pronunciation-dictionaries`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(description="1 to 100 printable characters, no other dictionary's.")
+    pronunciations: list[PronunciationBody] = Field(min_length=1, max_length=MAX_PRONUNCIATIONS)
+    overwrite: StrictBool = Field(False, description="Replace the dictionary of that name; it keeps its id.")
+
+
+def router(store: DictionaryStore | None) -> APIRouter:
+    """`store` None: nothing is kept, creating answers 501."""
+    routes = APIRouter()
+
+    def needed() -> DictionaryStore:
+        if store is None:
+            message = "This server keeps no dictionaries: its operator has not set COSYSERVE_VOICES."
+            raise ApiError(501, "voice_store_off", message)
+        return store
+
+    @routes.get("/v1/pronunciation-dictionaries")
+    async def all_dictionaries() -> Response:
+        """The dictionaries that `pronunciation_dictionary_ids` takes."""
+        found = [] if store is None else await asyncio.to_thread(store.list)
+        return JSONResponse({"dictionaries": [_entry(dictionary) for dictionary in found]})
+
+    @routes.post(
+        "/v1/pronunciation-dictionaries",
+        status_code=201,
+        openapi_extra={
+            "requestBody": {
+                "required": True,
+                "content": {"application/json": {"schema": DictionaryBody.model_json_schema()}},
+            }
+        },
+    )
+    async def save_dictionary(request: Request) -> Response:
+        """Save a dictionary; requests name it by its id or name."""
+        body = await read_body(request, DictionaryBody)
+        pronunciations = await asyncio.to_thread(_pronunciations, body.pronunciations)
+        dictionary = await asyncio.to_thread(needed().create, body.name, pronunciations, overwrite=body.overwrite)
+        location = {"Location": f"/v1/pronunciation-dictionaries/{dictionary.id}"}
+        return JSONResponse(_entry(dictionary), 201, location)
+
+    @routes.get("/v1/pronunciation-dictionaries/{dictionary_id}")
+    async def one_dictionary(dictionary_id: str) -> Response:
+        """A dictionary by its id or name, with its entries."""
+        if store is None:
+            raise ApiError(404, "dictionary_not_found", f"No pronunciation dictionary {dictionary_id!r}.")
+        dictionary = await asyncio.to_thread(store.record, dictionary_id)
+        entries = [
+            {key: value for key, value in asdict(entry).items() if value is not None}
+            for entry in dictionary.pronunciations
+        ]
+        return JSONResponse({**_entry(dictionary), "pronunciations": entries})
+
+    @routes.delete("/v1/pronunciation-dictionaries/{dictionary_id}")
+    async def delete_dictionary(dictionary_id: str) -> Response:
+        """Delete a dictionary. Requests under way keep it."""
+        dictionary = await asyncio.to_thread(needed().delete, dictionary_id)
+        return JSONResponse({"id": dictionary.id, "deleted": True})
+
+    return routes
+
+
+def _entry(dictionary: Dictionary) -> dict[str, Any]:
+    return {
+        "id": dictionary.id,
+        "name": dictionary.name,
+        "entries": len(dictionary.pronunciations),
+        "created_at": dictionary.created_at,
+    }
+
+
+def _pronunciations(bodies: Sequence[PronunciationBody]) -> Sequence[Pronunciation]:
+    entries = []
+    for number, body in enumerate(bodies):
+        try:
+            entries.append(Pronunciation(**body.model_dump()))
+        except TextError as error:
+            raise ApiError(400, error.code, error.message, f"pronunciations.{number}") from error
+    return entries

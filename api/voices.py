@@ -1,0 +1,271 @@
+"""`/v1/audio/voices`: the model's presets and the voices that were saved; save, rename, delete, hear one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.connection import run_while_connected
+from api.errors import ApiError, as_api_error
+from api.form import read_form
+from api.oip.models import served_names
+from api.schema import MAX_REF_TEXT, read_body, validated
+from api.synthesis import Speaker, prepare
+from api.telemetry import Recording, failure_recorded
+from api.voice_entries import details, entries, preset_entry
+from api.wish import INLINE_VOICE, SpeechWish
+from audio.decode import decode_reference
+from audio.encode import encode_whole, make_encoder
+from runners.request import ModelInfo, RequestError
+from text.errors import TextError
+
+if TYPE_CHECKING:
+    from runners.voice_store import VoiceStore
+
+MAX_CONSENT, MAX_DESCRIPTION = 2000, 1000  # characters
+MAX_PREVIEW = 200
+PREVIEW_FORMAT = "wav"
+PREVIEWS = {
+    "en": "Hello, this is how I sound.",
+    "zh": "你好，这就是我的声音。",
+    "ja": "こんにちは、これが私の声です。",
+    "ko": "안녕하세요, 이것이 제 목소리입니다.",
+    "yue": "你好，呢個就係我把聲。",
+    "de": "Hallo, so klinge ich.",
+    "es": "Hola, así sueno yo.",
+    "fr": "Bonjour, voici ma voix.",
+    "it": "Ciao, questa è la mia voce.",
+    "ru": "Здравствуйте, вот так я звучу.",
+}
+
+
+class VoiceForm(BaseModel):
+    """The fields of `POST /v1/audio/voices` beside `audio_sample`. An empty one counts as left out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str = Field(description="How people call the voice; 1 to 100 printable characters, no other voice's.")
+    consent: str = Field(
+        max_length=MAX_CONSENT, description="The statement by which the person who is heard agreed; kept with its time."
+    )
+    ref_text: str | None = Field(
+        None, max_length=MAX_REF_TEXT, description="What is said in the sample; the voice is then spoken zero-shot."
+    )
+    description: str = Field("", max_length=MAX_DESCRIPTION)
+    model: str | None = Field(None, description="The served model's id; may be left out.")
+    trim: bool = Field(False, description="Drop silence at both ends; end a sample over 30 s at a pause.")
+    overwrite: bool = Field(False, description="Replace the voice of that name; it keeps its id.")
+
+
+class VoiceChange(BaseModel):
+    """The body of `PATCH /v1/audio/voices/{id}`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str | None = None
+    description: str | None = Field(None, max_length=MAX_DESCRIPTION)
+
+
+class PreviewBody(BaseModel):
+    """The body of `POST /v1/audio/voices/{id}/preview`, which may be left out."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str | None = Field(None, max_length=MAX_PREVIEW, description="What to say; default: a greeting.")
+    seed: int | None = Field(None, strict=True)
+
+
+_AT_FAULT = {"invalid_value": "name", "voice_exists": "name", "voice_not_found": "voice_id"}
+_SAMPLE = {"type": "string", "format": "binary", "description": "1 to 30 s of the voice, 16 kHz or more, up to 10 MB."}
+
+
+def router(speaker: Speaker) -> APIRouter:
+    routes = APIRouter()
+    voices = _Voices(speaker)
+
+    @routes.get("/v1/audio/voices")
+    async def all_voices(model: str | None = None) -> Response:
+        """The voices that `voice` takes, and the modes each can be used in. `model`: only those that it can use."""
+        return JSONResponse({"voices": await voices.all(model)})
+
+    @routes.post("/v1/audio/voices", status_code=201, openapi_extra=_form_document())
+    async def save_voice(request: Request) -> Response:
+        """Save a voice from a recording. It is used like a preset, by its id or name, in every mode."""
+        form = await read_form(request, "audio_sample", VoiceForm.model_fields)
+        given = {field: value for field, value in form.fields.items() if value.strip()}
+        fields = validated(given, VoiceForm)
+        if not form.file:
+            raise ApiError(400, "missing_parameter", "`audio_sample` is required.", "audio_sample")
+        return await run_while_connected(request, voices.save(form.file, fields))
+
+    @routes.get("/v1/audio/voices/{voice_id}")
+    async def one_voice(voice_id: str) -> Response:
+        """A voice by its id or name, with its description, transcript and consent."""
+        return JSONResponse(await voices.one(voice_id))
+
+    @routes.patch(
+        "/v1/audio/voices/{voice_id}",
+        openapi_extra={"requestBody": {"required": True, **_json_document(VoiceChange)}},
+    )
+    async def change_voice(request: Request, voice_id: str) -> Response:
+        """Rename a saved voice or describe it anew. Its sound never changes."""
+        return JSONResponse(await voices.change(voice_id, await read_body(request, VoiceChange)))
+
+    @routes.delete("/v1/audio/voices/{voice_id}")
+    async def delete_voice(voice_id: str) -> Response:
+        """Delete a saved voice, its conditioning and its record of consent."""
+        return JSONResponse(await voices.delete(voice_id))
+
+    @routes.post(
+        "/v1/audio/voices/{voice_id}/preview",
+        openapi_extra={"requestBody": {"required": False, **_json_document(PreviewBody)}},
+    )
+    async def preview(request: Request, voice_id: str) -> Response:
+        """A short sentence in that voice, as a WAV file."""
+        body = await read_body(request, PreviewBody) if _has_body(request) else PreviewBody(text=None, seed=None)
+        return await run_while_connected(request, voices.preview(voice_id, body))
+
+    return routes
+
+
+@dataclass(frozen=True)
+class _Voices:
+    """What the routes do."""
+
+    speaker: Speaker
+
+    async def all(self, model: str | None) -> list[dict[str, Any]]:
+        info = await self.speaker.backend.describe()
+        found = [preset_entry(voice, info) for voice in info.voices]
+        if self.speaker.voices is not None:
+            found += await asyncio.to_thread(entries, self.speaker.voices, info)
+        if model is None:
+            return found
+        wanted = info.name if model in served_names(info) else model
+        return [entry for entry in found if wanted in entry["models"]]
+
+    async def one(self, voice: str) -> dict[str, Any]:
+        info = await self.speaker.backend.describe()
+        for preset in info.voices:
+            if preset.id == voice:
+                return preset_entry(preset, info)
+        if self.speaker.voices is None:
+            raise ApiError(404, "voice_not_found", f"No voice {voice!r}.", "voice_id")
+        with _told():
+            record = await asyncio.to_thread(self.speaker.voices.record, voice)
+        return details(record, self.speaker.voices, info)
+
+    async def save(self, sample: bytes, form: VoiceForm) -> Response:
+        store = self._store()
+        info = await self.speaker.backend.describe()
+        if form.model and form.model not in served_names(info):
+            raise ApiError(404, "model_not_found", f"No model {form.model!r}; this server has {info.name!r}.", "model")
+        _check_free(form.name, info)
+        if form.ref_text is not None:
+            await self._check_transcript(form.ref_text)
+        with _told():
+            await asyncio.to_thread(store.check_free, form.name, form.overwrite)
+        reference = await asyncio.to_thread(decode_reference, sample, trim=True) if form.trim else sample
+        conditioning = await self.speaker.references.conditioning(reference)
+        with _told():
+            voice = await asyncio.to_thread(
+                store.create,
+                form.name,
+                conditioning,
+                consent=form.consent,
+                transcript=form.ref_text,
+                description=form.description,
+                overwrite=form.overwrite,
+            )
+        location = {"Location": f"/v1/audio/voices/{voice.id}"}
+        return JSONResponse(details(voice, store, info), 201, location)
+
+    async def change(self, voice: str, change: VoiceChange) -> dict[str, Any]:
+        info = await self._changeable(voice)
+        if change.name is not None:
+            _check_free(change.name, info)
+        store = self._store()
+        with _told():
+            record = await asyncio.to_thread(store.update, voice, name=change.name, description=change.description)
+        return details(record, store, info)
+
+    async def delete(self, voice: str) -> dict[str, Any]:
+        await self._changeable(voice)
+        with _told():
+            record = await asyncio.to_thread(self._store().delete, voice)
+        return {"id": record.id, "deleted": True}
+
+    async def preview(self, voice: str, body: PreviewBody) -> Response:
+        recording = Recording("voice_preview")
+        with failure_recorded(recording):
+            info = await self.speaker.backend.describe()
+            text = body.text or PREVIEWS[next(filter(PREVIEWS.__contains__, info.languages), "en")]
+            wish = SpeechWish(text, voice=voice, seed=body.seed, stream=False)
+            speech = await prepare(self.speaker, wish, info)
+            samples = await speech.whole(recording)
+            content = await asyncio.to_thread(encode_whole, PREVIEW_FORMAT, samples, speech.sample_rate)
+            recording.finished("ok")
+        media_type = make_encoder(PREVIEW_FORMAT, speech.sample_rate).content_type
+        return Response(content, media_type=media_type, headers={"X-Seed": str(speech.seed)})
+
+    def _store(self) -> VoiceStore:
+        if self.speaker.voices is None:
+            message = "This server saves no voices: its operator has not set COSYSERVE_VOICES."
+            raise ApiError(501, "voice_store_off", message)
+        return self.speaker.voices
+
+    async def _changeable(self, voice: str) -> ModelInfo:
+        info = await self.speaker.backend.describe()
+        if any(preset.id == voice for preset in info.voices):
+            raise ApiError(409, "voice_is_preset", f"{voice!r} is a preset of the model; it stays.", "voice_id")
+        return info
+
+    async def _check_transcript(self, text: str) -> None:
+        try:
+            words = await asyncio.to_thread(self.speaker.backend.frontend.prompt_text, text)
+        except TextError as error:
+            raise ApiError(400, error.code, error.message, "ref_text") from error
+        if not words:
+            message = "ref_text has no words; leave it out to save the voice without a transcript."
+            raise ApiError(400, "invalid_value", message, "ref_text")
+
+
+def _check_free(name: str, info: ModelInfo) -> None:
+    """A saved voice never hides a preset, nor is hidden by one."""
+    if name.strip() == INLINE_VOICE:
+        raise ApiError(400, "invalid_value", f"{INLINE_VOICE!r} stands for ref_audio; choose another name.", "name")
+    if name.strip() in {preset.id for preset in info.voices}:
+        raise ApiError(409, "voice_exists", f"{name.strip()!r} is a preset of the model; choose another name.", "name")
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What the store refuses, with the parameter at fault."""
+    try:
+        yield
+    except RequestError as error:
+        problem = as_api_error(error)
+        problem.param = _AT_FAULT.get(problem.code)
+        raise problem from error
+
+
+def _has_body(request: Request) -> bool:
+    return request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
+
+
+def _json_document(body: type[BaseModel]) -> dict[str, Any]:
+    return {"content": {"application/json": {"schema": body.model_json_schema()}}}
+
+
+def _form_document() -> dict[str, Any]:
+    schema = VoiceForm.model_json_schema()
+    schema["properties"] = {"audio_sample": _SAMPLE, **schema["properties"]}
+    schema["required"] = ["audio_sample", *schema["required"]]
+    return {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": schema}}}}
