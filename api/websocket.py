@@ -1,0 +1,263 @@
+"""`WS /v1/audio/speech/stream`: text in while it is written, speech out sentence by sentence, and a way to interrupt.
+
+Each sentence is `audio.start`, binary messages that are one whole file of the session's format, `audio.done`. An
+utterance is what comes between two flushes; when all of it has been heard there is `utterance.done`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, replace
+from typing import Any, Literal
+
+from fastapi import APIRouter, WebSocket
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.bodies import wants_segments, wish_of
+from api.errors import ApiError
+from api.live import EndOfUtterance, Line, Place, Spoken
+from api.live_session import TOO_BIG, FatalError, Limits, LiveSession
+from api.schema import SpokenBody, validated
+from api.synthesis import Speaker, Speech, SpeechWish, prepare
+from api.wish import check_format, check_model
+from audio.encode import FORMATS, Encoder, make_encoder
+from text.incremental import IncrementalText
+
+ROUTE = "speech_stream"
+_LARGE_TEXT = 2000  # characters; more are cut in a thread, as the loop feeds every stream
+# Something that every model can say: it stands in for the text to come while a configuration is checked.
+_SOMETHING = "1"
+
+
+class SessionConfig(SpokenBody):
+    """`session.config`: the fields of the speech endpoint but for the text, and how the text is cut."""
+
+    input: str = Field("", max_length=0, description="The text comes in input.text.")
+    format: str | None = Field(None, description="The same as response_format.")
+    policy: Literal["sentence", "clause"] = Field("sentence", description="What is spoken before more text is there.")
+
+
+class InputText(BaseModel):
+    """`input.text`: any portion of the text, as it comes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str
+
+
+def router(speaker: Speaker, limits: Limits | None = None) -> APIRouter:
+    """The route. `limits` None: the usual ones."""
+    routes = APIRouter()
+
+    @routes.websocket("/v1/audio/speech/stream")
+    async def stream(socket: WebSocket) -> None:
+        """Text goes in as it is written, speech comes out sentence by sentence. Messages are JSON with a `type`.
+
+        The client sends:
+
+        * `session.config`: fields of the speech endpoint (`voice`, `format`, `sample_rate`, `speed`, `instructions`,
+          `language`, `ref_audio` ...) and `policy`: `sentence` or `clause`. Answered by `session.updated`; holds for
+          text that comes later. May be left out.
+        * `input.text`: `text`, any portion of it, at most 20,000 characters; 200,000 in a session.
+        * `input.flush`: the utterance is complete, its rest is spoken. Without it a sentence is spoken as soon as
+          what follows shows that it has ended.
+        * `input.done`: all text is here. When it has been spoken, the session ends.
+        * `response.cancel`: barge-in. What is being spoken stops at once, what is queued is dropped, the session lives.
+        * `session.close`: the session ends at once.
+
+        The server sends `session.created`, then for each sentence `audio.start` (`utterance_index`, `sentence_index`,
+        `sample_rate`, `format`, `text`, `seed`), binary messages that together are one whole file of that format,
+        `audio.timestamps` (`segments`) if `timestamp_granularities` is `["segment"]`, and `audio.done`
+        (`finish_reason`: `stop`, `length`, or, where the file is not whole, `cancelled` or `error`). `utterance.done`
+        follows the last sentence of an utterance, `session.done` the last of the session.
+
+        `error` has `code`, `message`, `param` and `fatal`. One that is not fatal concerns one message, or the rest of
+        one utterance. A fatal one is followed by the close: 1003 for a binary message, 1008 after two minutes of
+        silence, 1009 for a message over 256 KiB (a `session.config` may have 16 MiB), 1011 if the server failed, 1012
+        if it stops (after the sentence that is being spoken), 1013 if another try is worth while.
+        """
+        await SpeechStream(socket, speaker, limits or Limits(), ROUTE).run()
+
+    return routes
+
+
+class SpeechStream(LiveSession):
+    """One session."""
+
+    def __init__(self, socket: WebSocket, speaker: Speaker, limits: Limits, route: str) -> None:
+        super().__init__(socket, speaker, limits, route)
+        self._config = validated({}, SessionConfig)
+        self._wish: SpeechWish
+        self._timed = False
+        self._text = IncrementalText()
+        self._utterance = 0
+        self._unfinished = False  # the utterance has text, and no end yet
+        self._done = False  # after input.done
+        self._spoken = {"sentences": 0, "audio_ms": 0}
+        self._handlers: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
+            "session.config": self._configure,
+            "input.text": self._input,
+            "input.flush": self._flush,
+            "input.done": self._finish,
+            "response.cancel": self._cancel,
+            "session.close": self._close,
+        }
+
+    # -- messages ----------------------------------------------------------------------------------------------
+
+    async def opened(self) -> None:
+        self._wish = wish_of(self._config, stream=True)
+        self.narrate()
+        await self.send({"type": "session.created", "session_id": secrets.token_hex(16), **self._described()})
+
+    async def received(self, message: dict[str, Any], size: int) -> None:
+        kind = message.pop("type", None)
+        if size > self.limits.message_bytes and kind != "session.config":
+            text = f"The message has {size:,} characters, over {self.limits.message_bytes:,}."
+            raise FatalError(ApiError(413, "payload_too_large", text), TOO_BIG)
+        handler = self._handlers.get(kind) if isinstance(kind, str) else None
+        if handler is None:
+            raise ApiError(400, "invalid_value", f"type is one of {', '.join(self._handlers)}.", "type")
+        await handler(message)
+
+    async def refused(self, problem: ApiError, *, fatal: bool) -> None:
+        error = {"code": problem.code, "message": problem.message, "param": problem.param, "fatal": fatal}
+        await self.send({"type": "error", **error})
+
+    async def spoken(self) -> bool:
+        await self._say_goodbye()
+        return False
+
+    async def _configure(self, message: dict[str, Any]) -> None:
+        config = validated(message, SessionConfig)
+        if config.format is not None:
+            config.response_format = config.format
+        check_model(config.model, self.info)
+        check_format(config.response_format, FORMATS, "format")
+        if config.input_type != "text" or config.timeout_s is not None:
+            param = "timeout_s" if config.timeout_s is not None else "input_type"
+            raise ApiError(400, "unsupported_parameter", f"A session takes no {param} of its own.", param)
+        timed = wants_segments(config)
+        wish = wish_of(config, stream=True)
+        if isinstance(wish.ref_audio, str):
+            wish = replace(wish, ref_audio=await self.speaker.references.read(wish.ref_audio))
+            config.ref_audio = config.references = None  # its bytes are enough
+        await prepare(self.speaker, replace(wish, text=_SOMETHING), self.info)
+        self._config, self._wish, self._timed = config, wish, timed
+        self._text.policy = config.policy
+        await self.send({"type": "session.updated", **self._described()})
+
+    async def _input(self, message: dict[str, Any]) -> None:
+        if self._done:
+            raise ApiError(400, "invalid_value", "After input.done no text is taken.", "type")
+        text = validated(message, InputText).text
+        self.count(text)
+        feed = self._text.feed
+        self._unfinished = self._unfinished or bool(text)
+        self._say(await asyncio.to_thread(feed, text) if len(text) > _LARGE_TEXT else feed(text))
+
+    async def _flush(self, message: dict[str, Any]) -> None:
+        _without_fields(message)
+        self._end_utterance()
+
+    async def _finish(self, message: dict[str, Any]) -> None:
+        _without_fields(message)
+        self._done = True
+        self._end_utterance()
+        self.narrator.finish()
+
+    async def _cancel(self, message: dict[str, Any]) -> None:
+        _without_fields(message)
+        await self._interrupt()
+        self._done = False
+        self.narrate()
+
+    async def _close(self, message: dict[str, Any]) -> None:
+        _without_fields(message)
+        await self._interrupt()
+        self._done = True
+        self.narrate()
+        self.narrator.finish()
+
+    def _say(self, pieces: list[str]) -> None:
+        for piece in pieces:
+            if not piece.isspace():
+                wish = replace(self._wish, text=piece)
+                self.narrator.say(Line(wish, self._utterance, self._config.response_format, self._timed))
+
+    def _end_utterance(self) -> None:
+        if self._unfinished:
+            self._say(self._text.flush())
+            self.narrator.say(EndOfUtterance(self._utterance))
+            self._utterance += 1
+            self._unfinished = False
+
+    async def _interrupt(self) -> None:
+        """Stop at once, and forget what was to be spoken."""
+        await self.silence()
+        if self._unfinished or not self.narrator.idle:
+            last = self._utterance if self._unfinished else self._utterance - 1
+            await self.narrator.cancelled(last, self)
+            self._utterance = last + 1
+        self._unfinished = False
+        self._text = IncrementalText(self._config.policy)
+
+    async def _say_goodbye(self) -> None:
+        await self.send(
+            {"type": "session.done", "utterances": self._utterance, "characters": self.characters, **self._spoken}
+        )
+
+    def _described(self) -> dict[str, Any]:
+        return {
+            "model": self.info.name,
+            "voice": self._wish.voice or self.info.default_voice,
+            "format": self._config.response_format,
+            "sample_rate": self._wish.sample_rate or self.info.sample_rate,
+            "policy": self._config.policy,
+        }
+
+    # -- what the narrator tells -------------------------------------------------------------------------------
+
+    def encoder(self, line: Line, speech: Speech) -> Encoder:
+        return make_encoder(line.audio_format, speech.sample_rate)
+
+    async def begun(self, spoken: Spoken) -> None:
+        what = {"format": spoken.line.audio_format, "text": spoken.line.wish.text, "seed": spoken.speech.seed}
+        start = {"sample_rate": spoken.encoder.sample_rate, **what}
+        await self.send({"type": "audio.start", **_indices(spoken.place), **start})
+
+    async def audio(self, data: bytes) -> None:
+        await self.send_audio(data)
+
+    async def ended(self, spoken: Spoken) -> None:
+        place, summary = spoken.place, spoken.speech.summary
+        milliseconds = round(1000 * max((segment.end_s for segment in summary.segments), default=0.0))
+        self._spoken["sentences"] += 1
+        self._spoken["audio_ms"] += milliseconds
+        if spoken.line.timed:
+            segments = [asdict(segment) for segment in summary.segments]
+            await self.send({"type": "audio.timestamps", **_indices(place), "segments": segments})
+        how = {"finish_reason": summary.finish_reason, "audio_ms": milliseconds}
+        await self.send({"type": "audio.done", **_indices(place), **how})
+
+    async def broken(self, place: Place, reason: str) -> None:
+        await self.send({"type": "audio.done", **_indices(place), "finish_reason": reason})
+
+    async def failed(self, utterance: int, problem: ApiError) -> None:
+        await self.refused(problem, fatal=False)
+
+    async def finished(self, utterance: int, sentences: int, reason: str) -> None:
+        done = {"utterance_index": utterance, "sentences": sentences, "finish_reason": reason}
+        await self.send({"type": "utterance.done", **done})
+
+
+def _indices(place: Place) -> dict[str, int]:
+    return {"utterance_index": place.utterance, "sentence_index": place.sentence}
+
+
+def _without_fields(message: dict[str, Any]) -> None:
+    if message:
+        name = next(iter(message))
+        raise ApiError(400, "unknown_parameter", f"There is no parameter `{name}` here.", name)
