@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import AsyncGenerator
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
+from types import FrameType
 from typing import Any
 
 import aiohttp
@@ -13,6 +15,10 @@ import bentoml
 from bentoml.exceptions import BentoMLException
 
 from api.app import create_app
+from api.auth import KeyRing
+from api.exposure import check_exposure, host_and_port, listening_hosts
+from api.front import Front
+from api.live_session import SESSIONS
 from api.oip.grpc_settings import grpc_address
 from models.conditioning import Conditioning
 from models.config import load_config
@@ -26,6 +32,7 @@ from runners.probe import is_ready
 from runners.prompt_encoder import PromptEncoder
 from runners.request import ModelInfo, RequestError, SpeechRequest
 from runners.speech_engine import SpeechEngine
+from runners.voice_store import FOLDER_VARIABLE, VoiceStore
 from text.frontend import TextFrontend
 
 
@@ -60,11 +67,28 @@ async def _runner(name: str) -> AsyncGenerator[None, None]:
         raise RequestError("engine_unavailable", f"The {name} is not available. Try again shortly.", 503) from error
 
 
+def _open(voices: VoiceStore) -> None:
+    try:
+        voices.warm_up()
+    except (ModelError, RequestError) as error:
+        die(error.message)
+    except OSError as error:
+        die(f"{FOLDER_VARIABLE}={voices.folder} cannot be used: {error.strerror}.")
+
+
 def _instance() -> CosyVoice:
     return bentoml.get_current_service()
 
 
-public_api = create_app(Runners())
+def _keys() -> KeyRing | None:
+    try:
+        return KeyRing.from_environment()
+    except ValueError as error:
+        die(str(error))
+
+
+keys = _keys()
+public_api = create_app(Runners(), keys)
 
 
 @bentoml.service(
@@ -86,6 +110,8 @@ class CosyVoice:
             config = load_config(model_folder())
             self.frontend = TextFrontend.for_model(config, Tokenizer.load(config.root, config.version))
             self._grpc_address = grpc_address()
+            grpc_hosts = [host_and_port(self._grpc_address)[0]] if self._grpc_address else []
+            check_exposure([*listening_hosts(), *grpc_hosts], keys)
         except ModelError as error:
             die(error.message)
         except ValueError as error:
@@ -95,6 +121,7 @@ class CosyVoice:
         self._info: ModelInfo | None = None
         self._draining: asyncio.Event = public_api.state.draining  # set from SIGTERM on
         self._grpc_drained: asyncio.Task | None = None
+        self._drained: Future[None] | None = None  # held: nobody else does
 
     @bentoml.on_startup
     async def start(self) -> None:
@@ -105,14 +132,16 @@ class CosyVoice:
         self._runner_urls = (engine, encoder)
         self.engine_client = EngineClient(engine)
         await asyncio.to_thread(self.frontend.warm_up)
+        if (voices := public_api.state.speaker.voices) is not None:
+            await asyncio.to_thread(_open, voices)
         if self._grpc_address is not None:
             await self._start_grpc(self._grpc_address)
         self._unready_from_sigterm()
 
     async def _start_grpc(self, address: str) -> None:
-        from api.oip.grpc_server import GrpcServer  # grpc is not imported where it is not used
+        from api.oip.grpc_keys import KeyedGrpcServer  # grpc is not imported where it is not used
 
-        server = GrpcServer(public_api.state.inference, self._draining)
+        server = KeyedGrpcServer(public_api.state.inference, self._draining, keys)
         try:
             await server.start(address)
         except RuntimeError:
@@ -125,12 +154,16 @@ class CosyVoice:
         previous = signal.getsignal(signal.SIGTERM)
         loop = asyncio.get_running_loop()
 
-        def drain(number, frame) -> None:
-            loop.call_soon_threadsafe(self._draining.set)
+        async def drain(number: int, frame: FrameType | None) -> None:
+            self._draining.set()
+            await SESSIONS.ended()  # uvicorn closes WebSockets at once; they may end their sentence first
             if callable(previous):
                 previous(number, frame)
 
-        signal.signal(signal.SIGTERM, drain)
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            self._drained = asyncio.run_coroutine_threadsafe(drain(number, frame), loop)
+
+        signal.signal(signal.SIGTERM, on_signal)
 
     @bentoml.on_shutdown
     async def stop(self) -> None:
@@ -162,3 +195,7 @@ class CosyVoice:
         if "error" in result:
             raise RequestError(**result["error"])
         return Conditioning.from_bytes(result["conditioning"])
+
+
+_entry: Any = CosyVoice  # the decorator made it a bentoml.Service
+_entry.add_asgi_middleware(Front, public=public_api)

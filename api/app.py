@@ -12,40 +12,78 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api import errors, listing, metrics, speech
+from api import (
+    batch,
+    conversion,
+    dashscope,
+    dictionaries,
+    documents,
+    errors,
+    listing,
+    metrics,
+    speech,
+    text,
+    ui,
+    upstream,
+    voices,
+    websocket,
+)
+from api.arrival import WholeBodies
+from api.auth import ApiKeys, KeyRing
 from api.backend import Backend
 from api.connection import CLIENT_CLOSED_REQUEST
 from api.oip import errors as oip_errors
 from api.oip import routes as oip
 from api.oip.inference import Inference
 from api.references import ReferenceVoices
+from api.synthesis import Speaker
+from runners.voice_store import VoiceStore
 
 logger = logging.getLogger("cosyserve.api")
 
 MAX_REQUEST_ID = 128
 
 
-def create_app(backend: Backend) -> FastAPI:
-    """The API over `backend`. A FastAPI instance, as BentoML looks at its routes to merge them with its own.
+def create_app(backend: Backend, keys: KeyRing | None = None) -> FastAPI:
+    """The API over `backend`, for everybody or for who has one of `keys`. A FastAPI instance, as BentoML looks at its
+    routes to merge them with its own.
 
     Its `state.inference` is what a gRPC server beside it shares with it. Once `state.draining` is set, requests that
     have not arrived are waited for no longer.
     """
-    # BentoML serves the merged OpenAPI document and its page; a second pair would shadow them.
-    app = FastAPI(title="CosyServe", docs_url=None, redoc_url=None, openapi_url=None)
+    # `documents` serves the OpenAPI document and its page: both load nothing from elsewhere.
+    app = FastAPI(title="CosyServe", docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.draining = asyncio.Event()
     errors.install(app, _refused)
-    references = ReferenceVoices(backend)
-    app.include_router(speech.router(backend, references))
-    app.include_router(listing.router(backend))
-    app.include_router(metrics.router())
-    app.state.inference = inference = Inference(backend, references)
+    app.state.speaker = speaker = Speaker(
+        backend,
+        ReferenceVoices(backend),
+        VoiceStore.from_environment(),
+        dictionaries.DictionaryStore.from_environment(),
+    )
+    for router in (
+        speech.router(speaker),
+        batch.router(speaker),
+        conversion.router(speaker),
+        voices.router(speaker),
+        dictionaries.router(speaker.dictionaries),
+        text.router(speaker),
+        websocket.router(speaker),
+        dashscope.router(speaker),
+        upstream.router(speaker),
+        listing.router(backend),
+        metrics.router(),
+        ui.router(),
+    ):
+        app.include_router(router)
+    app.state.inference = inference = Inference(speaker)
     oip.install(app, inference)
+    app.include_router(documents.router(app))
+    app.router.routes.append(documents.Unknown())
 
-    @app.api_route("/v1/{path:path}", methods=["GET", "POST", "PUT", "PATCH", "DELETE"], include_in_schema=False)
-    async def unknown(path: str) -> None:
-        raise errors.ApiError(404, "not_found", f"There is no /v1/{path} here, or not with this method.")
-
+    # The last one is the outermost.
+    app.add_middleware(WholeBodies, draining=app.state.draining)
+    app.add_middleware(ApiKeys, keys=keys, respond=_refused)
     app.add_middleware(RequestId)
     return app
 
@@ -56,7 +94,10 @@ def _refused(problem: errors.ApiError, scope: Scope) -> JSONResponse:
 
 
 class RequestId:
-    """Gives every response the client's `X-Request-Id` or its own, and errors that nobody expected a response."""
+    """Gives every response the client's `X-Request-Id` or its own, and errors that nobody expected a response.
+
+    Every response also says that browsers are to take it for what it claims to be.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -75,7 +116,9 @@ class RequestId:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-Id"] = request_id
+                headers["X-Content-Type-Options"] = "nosniff"
             await send(message)
 
         try:
@@ -83,7 +126,9 @@ class RequestId:
         except ClientDisconnect:  # in the middle of its upload
             await Response(status_code=CLIENT_CLOSED_REQUEST)(scope, receive, send_with_id)
         except Exception as error:
-            logger.error("a request failed", exc_info=error)
+            expected = isinstance(error, errors.ApiError) and not begun
+            if not expected:
+                logger.error("a request failed", exc_info=error)
             if begun:  # the broken body tells the client
                 raise
             await _refused(errors.as_api_error(error), scope)(scope, receive, send_with_id)

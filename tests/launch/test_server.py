@@ -83,7 +83,20 @@ def test_http_and_grpc_may_have_one_port_at_different_addresses(monkeypatch: pyt
 def test_a_grpc_address_that_is_one_is_taken(host: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRPC_PORT", str(free_port()))
     monkeypatch.setenv("GRPC_HOST", host)
+    monkeypatch.setenv("COSYSERVE_ALLOW_OPEN", "1")
     check("127.0.0.1", 0)
+
+
+@pytest.mark.parametrize(("host", "grpc_host"), [("0.0.0.0", ""), ("127.0.0.1", "0.0.0.0")])
+def test_a_server_open_to_everybody_is_refused_unless_somebody_said_so(
+    host: str, grpc_host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRPC_PORT", str(free_port()))
+    monkeypatch.setenv("GRPC_HOST", grpc_host)
+    with pytest.raises(LaunchError, match=r"Listening on 0\.0\.0\.0 without API keys is refused"):
+        check(host, 0)
+    monkeypatch.setenv("COSYSERVE_ALLOW_OPEN", "1")
+    check(host, 0)
 
 
 def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
