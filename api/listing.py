@@ -1,4 +1,4 @@
-"""`GET /v1/models` and `GET /v1/audio/voices`: what this server can be asked for."""
+"""`GET /v1/models`: what is served, what it can do and within which limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,12 @@ from fastapi import APIRouter
 from api.backend import Backend
 from api.errors import ApiError
 from api.oip.models import served_names
+from api.schema import MAX_INSTRUCTIONS
+from api.wish import MAX_PITCH, MAX_SAMPLE_RATE, MAX_SPEED, MIN_PITCH, MIN_SAMPLE_RATE, MIN_SPEED
+from audio.decode import MAX_BYTES, MAX_SECONDS, MIN_SECONDS
+from audio.encode import FORMATS
 from runners.request import ModelInfo
+from text.frontend import MAX_INPUT_CHARS
 
 
 def router(backend: Backend) -> APIRouter:
@@ -29,25 +34,6 @@ def router(backend: Backend) -> APIRouter:
             raise ApiError(503, "loading", "The model is not ready. Try again shortly.", "model")
         return {**_model(info), "name": model_id, "ready": True}
 
-    @routes.get("/v1/audio/voices")
-    async def voices() -> dict:
-        """The voices that `voice` takes, and the modes each can be used in."""
-        info = await backend.describe()
-        return {
-            "voices": [
-                {
-                    "id": voice.id,
-                    "name": voice.id,
-                    "type": "preset",
-                    "supported_modes": list(voice.modes),
-                    "languages": list(info.languages),
-                    "models": [info.name],
-                    "default": voice.id == info.default_voice,
-                }
-                for voice in info.voices
-            ]
-        }
-
     return routes
 
 
@@ -61,4 +47,15 @@ def _model(info: ModelInfo) -> dict:
         "sample_rate": info.sample_rate,
         "supported_modes": list(info.modes),
         "languages": list(info.languages),
+        "revision": info.revision,
+        "response_formats": list(FORMATS),
+        "limits": {
+            "input_characters": MAX_INPUT_CHARS,
+            "instruction_characters": MAX_INSTRUCTIONS,
+            "ref_audio_seconds": [MIN_SECONDS, MAX_SECONDS],
+            "ref_audio_bytes": MAX_BYTES,
+            "speed": [MIN_SPEED, MAX_SPEED],
+            "pitch": [MIN_PITCH, MAX_PITCH],
+            "sample_rate": [MIN_SAMPLE_RATE, MAX_SAMPLE_RATE],
+        },
     }

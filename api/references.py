@@ -7,26 +7,31 @@ import hashlib
 from collections import OrderedDict
 
 from api.backend import Backend
+from api.reference_urls import ReferenceLinks, allowed_hosts, is_link
 from audio.decode import MAX_PEAK, Audio, check_reference, decode_reference, parse_data_url
 from audio.errors import AudioError
 from models.conditioning import Conditioning
 
-# A data URL, the bytes of a sound file, or decoded audio.
+# A data URL, a link, the bytes of a sound file, or decoded audio.
 Reference = str | bytes | Audio
 
 
 class ReferenceVoices:
     """Conditioning of inline references, the `capacity` most recently used ones kept (some 0.5 MB each)."""
 
-    def __init__(self, backend: Backend, capacity: int = 64) -> None:
+    def __init__(self, backend: Backend, capacity: int = 64, links: ReferenceLinks | None = None) -> None:
+        """`links` None: those that the environment allows."""
         self._backend = backend
         self._capacity = capacity
+        if links is None and (hosts := allowed_hosts()):
+            links = ReferenceLinks(hosts)
+        self._links = links
         self._known: OrderedDict[str, Conditioning] = OrderedDict()
 
     async def conditioning(self, reference: Reference) -> Conditioning:
         """Raises AudioError (`ref_audio_*`) and RequestError."""
         if isinstance(reference, str):
-            reference = parse_data_url(reference)
+            reference = await self.read(reference)
         key = _content_hash(reference)
         if key in self._known:
             self._known.move_to_end(key)
@@ -37,6 +42,12 @@ class ReferenceVoices:
         while len(self._known) > self._capacity:
             self._known.popitem(last=False)
         return voice
+
+    async def read(self, reference: str) -> bytes:
+        """The sound file in a data URL, or behind a link that is allowed. Raises AudioError."""
+        if self._links is not None and is_link(reference):
+            return await self._links.fetch(reference)
+        return parse_data_url(reference)
 
 
 def _content_hash(reference: bytes | Audio) -> str:

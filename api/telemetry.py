@@ -52,6 +52,15 @@ class Recording:
             self._listen(now)
         self._samples += samples
 
+    @property
+    def seconds_to_first_audio(self) -> float | None:
+        """None before there is any."""
+        return self._first_audio_at - self._began if self._samples else None
+
+    @property
+    def seconds_so_far(self) -> float:
+        return time.monotonic() - self._began
+
     def _listen(self, now: float) -> None:
         """Count the stream, once, if a listener who began with the first audio has played all there is by `now`."""
         played_out = now - self._first_audio_at > self._samples / self._sample_rate

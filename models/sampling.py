@@ -25,12 +25,14 @@ class Draw:
     """What a sequence draws its next token with.
 
     `history`: all ids decoded so far, with those that were not spoken; `generator` None: torch's global one;
-    `forbidden`: ids that must not be drawn.
+    `forbidden`: ids that must not be drawn; `config` None: the batch's; `temperature` divides the log-probabilities.
     """
 
     history: Sequence[int]
     generator: torch.Generator | None = None
     forbidden: range = range(0)
+    config: SamplingConfig | None = None
+    temperature: float = 1.0
 
 
 def ras_sample(
@@ -53,21 +55,25 @@ def ras_sample_batch(logp: Tensor, draws: Sequence[Draw], config: SamplingConfig
 
     What a row draws depends on that row and its `Draw` alone.
     """
-    if any(draw.forbidden for draw in draws):
+    configs = [draw.config or config for draw in draws]
+    if any(draw.forbidden or draw.temperature != 1 for draw in draws):
         logp = logp.clone()
         for row, draw in zip(logp, draws, strict=True):
             row[draw.forbidden.start : draw.forbidden.stop] = -torch.inf
+            if draw.temperature != 1:
+                row /= draw.temperature
     sound = logp.amax(dim=1).isfinite().tolist()
-    values, ids = _most_probable(logp.softmax(dim=1), config.top_k)
+    values, ids = _most_probable(logp.softmax(dim=1), max(one.top_k for one in configs))
     # Taken while the sum before is below top_p; the sum runs in float32 as upstream's does.
     sums = np.add.accumulate(values.numpy(), axis=1)
-    sizes = 1 + np.count_nonzero(sums[:, :-1] < np.float32(config.top_p), axis=1)
-    rows = zip(logp, values, ids, sizes.tolist(), sound, draws, strict=True)
+    limits = np.array([one.top_p for one in configs], np.float32)
+    sizes = 1 + np.count_nonzero(sums[:, :-1] < limits[:, None], axis=1)
+    rows = zip(logp, values, ids, sizes.tolist(), sound, draws, configs, strict=True)
     return [
-        _draw(row, nucleus[:size], nucleus_ids, draw, config)
+        _draw(row, nucleus[: min(size, one.top_k)], nucleus_ids, draw, one)
         if finite
         else FloatingPointError("log-probabilities are not finite")
-        for row, nucleus, nucleus_ids, size, finite, draw in rows
+        for row, nucleus, nucleus_ids, size, finite, draw, one in rows
     ]
 
 

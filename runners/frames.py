@@ -21,7 +21,7 @@ MAX_PAYLOAD = 64 * 1024 * 1024
 
 class FrameKind(IntEnum):
     AUDIO = 1  # float32 little-endian samples, mono, at the model's sample rate
-    END = 2  # JSON: how the request ended well
+    END = 2  # JSON: how the request ended well; `segment_ends`: samples from the start to each segment's end
     ERROR = 3  # JSON: code, message, status
 
 

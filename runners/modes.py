@@ -80,7 +80,7 @@ def _plan(request: SpeechRequest, model: CosyVoice, upstream_compat: bool) -> Pl
             raise RequestError("unsupported_parameter", "This model does not follow instructions.")
         _need_reference(voice, "instructions")
         prompt_ids = encode(f"{system} {request.instructions}".strip() + END_OF_PROMPT)
-    elif request.prompt_text is not None or voice.prompt_text_ids:
+    elif not request.cross_lingual and (request.prompt_text is not None or voice.prompt_text_ids):
         prompt_ids = _transcript(request, voice, model, system)
         lm_tokens = voice.prompt_tokens.tolist()
     else:
@@ -123,7 +123,7 @@ def voices_of(model: CosyVoice) -> tuple[VoiceInfo, ...]:
     """The presets of a loaded model and the modes each can be used in."""
     infos = []
     for name, voice in sorted(model.presets.items()):
-        modes = ["zero_shot" if voice.prompt_text_ids else "preset"]
+        modes = ["zero_shot", "cross_lingual"] if voice.prompt_text_ids else ["preset"]
         if len(voice.prompt_tokens) and model.config.folder.instructions:
             modes.append("instruct")
         infos.append(VoiceInfo(name, tuple(modes)))

@@ -20,13 +20,28 @@ class RequestError(Exception):
 
 
 @dataclass(frozen=True)
+class Sampling:
+    """How speech tokens are drawn; None: as the model was tuned.
+
+    `temperature` divides the log-probabilities, `top_p` and `top_k` bound the nucleus. `max_new_tokens`: speech tokens
+    of one segment at most.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    max_new_tokens: int | None = None
+
+
+@dataclass(frozen=True)
 class SpeechRequest:
     """One request for speech.
 
     `segments` are texts for the model's tokenizer, each one utterance, spoken in order. The voice is either a preset
     (`voice`) or `conditioning` with `prompt_text`, its transcript (none: cross-lingual). `instructions` turns the
-    request into instruct mode. `source_tokens` (25 Hz speech tokens) instead of segments is voice conversion.
-    `stream` picks the streaming schedule, otherwise each segment is synthesised in one pass.
+    request into instruct mode; `cross_lingual` leaves out the transcript that a preset has. `source_tokens` (25 Hz
+    speech tokens) instead of segments is voice conversion. `stream` picks the streaming schedule, otherwise each
+    segment is synthesised in one pass.
     """
 
     segments: tuple[str, ...] = ()
@@ -34,15 +49,17 @@ class SpeechRequest:
     conditioning: Conditioning | None = None
     prompt_text: str | None = None
     instructions: str | None = None
+    cross_lingual: bool = False
     source_tokens: tuple[int, ...] = ()
     stream: bool = True
     speed: float = 1.0
     seed: int = 0
+    sampling: Sampling = Sampling()
 
     def to_bytes(self) -> bytes:
         """uint32 length, JSON fields, then the conditioning as safetensors (nothing when there is none)."""
-        names = [field.name for field in fields(self) if field.name != "conditioning"]
-        head = json.dumps({name: getattr(self, name) for name in names}).encode()
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "conditioning"}
+        head = json.dumps({**values, "sampling": asdict(self.sampling)}).encode()
         tail = self.conditioning.to_bytes() if self.conditioning is not None else b""
         return _LENGTH.pack(len(head)) + head + tail
 
@@ -57,6 +74,7 @@ class SpeechRequest:
                 **values,
                 "segments": tuple(values["segments"]),
                 "source_tokens": tuple(values["source_tokens"]),
+                "sampling": Sampling(**values["sampling"]),
                 "conditioning": Conditioning.from_bytes(tail) if tail else None,
             }
         )
@@ -72,7 +90,7 @@ class VoiceInfo:
 
 @dataclass(frozen=True)
 class ModelInfo:
-    """What the engine has loaded, as the public surface shows it."""
+    """What the engine has loaded, as the public surface shows it. `revision`: of the repository it was pulled from."""
 
     name: str
     version: int
@@ -81,6 +99,7 @@ class ModelInfo:
     voices: tuple[VoiceInfo, ...]
     modes: tuple[str, ...]
     languages: tuple[str, ...]
+    revision: str | None = None
 
     def to_dict(self) -> dict:
         return asdict(self)

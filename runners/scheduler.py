@@ -7,7 +7,6 @@ some; `runners.policy` decides which.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import math
 import time
@@ -30,7 +29,7 @@ from runners.modes import Plan, SegmentPlan, resolve, silent_voice
 from runners.pace import Pace
 from runners.policy import Policy, start_order
 from runners.request import RequestError, SpeechRequest
-from runners.sequence import Job, Sampler, Utterance
+from runners.sequence import Job, Sampler, Utterance, sampling_config
 
 logger = logging.getLogger("cosyserve.engine")
 
@@ -153,13 +152,19 @@ class Scheduler:
         job = Job(request, plan, self.model.config.sample_rate)
         job.on_read = self._wake.set
         lm, config = self.model.lm, self.model.config
+        sampling = sampling_config(request.sampling, config.sampling)
         for index, segment in enumerate(plan.segments):
             min_tokens, max_tokens = lm.length_limits(segment.counted)
             utterance = job.add_utterance(
                 text_ids=segment.text_ids,
                 text_tokens=segment.counted,
                 min_tokens=min_tokens,
-                max_tokens=min(max_tokens, self.model.token2wav.room(job.prompt)),
+                max_tokens=min(
+                    max_tokens,
+                    self.model.token2wav.room(job.prompt),
+                    request.sampling.max_new_tokens or max_tokens,
+                ),
+                sampling=sampling,
                 silent_filter=SilentFilter.of_version(config.version),
                 silence=frozenset(config.folder.silence_tokens if index == 0 else ()),
                 silence_kept=config.folder.leading_silence_kept,
@@ -226,7 +231,7 @@ class Scheduler:
             for utterance, size in zip(ready, sizes, strict=True)
         ]
         chosen = self._policy.batch(rated, self._pace) if rated else []
-        batch = self._within_memory([(ready[index], turns[index]) for index in chosen])
+        batch = [(ready[index], turns[index]) for index in chosen]
         if batch and rated[chosen[0]][0].presses:
             return self._synthesis(batch)
         starting = self._next_to_prefill()
@@ -235,13 +240,6 @@ class Scheduler:
         if self.live:
             return self._decode()
         return self._synthesis(batch) if batch else None
-
-    def _within_memory(self, batch: list[tuple[Utterance, Turn]]) -> list[tuple[Utterance, Turn]]:
-        """As many of a batch, in its order, as may have their prefixes twice, as they do while a hop runs."""
-        limit = self.settings.memory_bytes
-        sizes = itertools.accumulate(turn.state.bytes for _, turn in batch)
-        fitting = [item for item, size in zip(batch, sizes, strict=True) if limit is None or size <= limit / 4]
-        return fitting or batch[:1]
 
     def _audio_ready(self, job: Job) -> Utterance | None:
         """The utterance of this job that has enough tokens for its next audio, if the reader keeps up."""
@@ -369,7 +367,7 @@ class Scheduler:
             return
         utterance.state = audio.state  # without what the hops kept
         self._release(utterance)
-        job.speaking += 1
+        job.segment_spoken()
         if job.speaking == len(job.utterances):
             job.end()
             self._drop(job)
@@ -380,7 +378,13 @@ class Scheduler:
         """Of each row of `[B, vocab]` the next token, or what went wrong with that utterance."""
         below = ids_below_min_length(self.model.lm, upstream_compat=self.settings.upstream_compat)
         draws = [
-            Draw(one.history, one.generator, below if len(one.history) < one.min_tokens else range(0))
+            Draw(
+                one.history,
+                one.generator,
+                below if len(one.history) < one.min_tokens else range(0),
+                one.sampling,
+                one.job.request.sampling.temperature or 1.0,
+            )
             for one in utterances
         ]
         return self.sampler(logp, draws)
@@ -438,18 +442,24 @@ class Scheduler:
         speed, compat = job.request.speed, self.settings.upstream_compat
         try:
             if job.request.stream:
-                return token2wav.new_stream(job.prompt, speed=speed, rng=rng, upstream_compat=compat)
+                return token2wav.new_stream(
+                    job.prompt, speed=speed, rng=rng, upstream_compat=compat, expected_tokens=_expected(utterance)
+                )
             return token2wav.whole((), job.prompt, speed=speed, rng=rng).state
         except ModelError as error:  # above all: a speed that a stream's hops are too short for
             raise RequestError("invalid_value", f"This model cannot speak so: {error.message}.") from error
 
     def _needs(self, utterance: Utterance) -> int:
         """Bytes that it comes to: keys and values of the language model and, of a stream, what the flow keeps."""
-        expected = min(utterance.max_tokens, _EXPECTED_RATIO * utterance.text_tokens)
-        prompt, longest = utterance.job.prompt, max(expected, len(utterance.tokens))
+        prompt, longest = utterance.job.prompt, max(_expected(utterance), len(utterance.tokens))
         positions = len(utterance.text_ids) + len(utterance.job.lm_prompt_tokens) + longest
         flow = self.model.token2wav.stream_bytes(prompt, longest) if utterance.job.request.stream else 0
         return flow + (0 if utterance.decoded else positions * _position_bytes(self.model.lm, self._cache))
+
+
+def _expected(utterance: Utterance) -> int:
+    """Speech tokens that an utterance hardly ever exceeds."""
+    return min(utterance.max_tokens, _EXPECTED_RATIO * utterance.text_tokens)
 
 
 def _position_bytes(lm: SpeechLM, cache: KVCache) -> int:

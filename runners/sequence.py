@@ -6,16 +6,17 @@ import asyncio
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 
+from models.config import SamplingConfig
 from models.sampling import Draw, SilentFilter
 from models.token2wav import StreamState
 from runners.frames import Frame, FrameKind
 from runners.modes import Plan
-from runners.request import RequestError, SpeechRequest
+from runners.request import RequestError, Sampling, SpeechRequest
 
 # The stages that draw random numbers, as coordinates of a request's seed: each has a stream of its own, so that no
 # stage, segment or neighbour in a batch changes what another one draws.
@@ -26,6 +27,15 @@ def request_generator(seed: int, *coordinates: int) -> torch.Generator:
     """A CPU generator that depends on the request's seed and these coordinates only."""
     state = np.random.SeedSequence([seed, *coordinates]).generate_state(2, np.uint32)
     return torch.Generator().manual_seed(int(state[0]) << 32 | int(state[1]))
+
+
+def sampling_config(wanted: Sampling, model: SamplingConfig) -> SamplingConfig:
+    """The model's sampling with the nucleus that a request wants."""
+    return replace(
+        model,
+        top_p=model.top_p if wanted.top_p is None else wanted.top_p,
+        top_k=model.top_k if wanted.top_k is None else wanted.top_k,
+    )
 
 
 @dataclass
@@ -40,6 +50,7 @@ class Utterance:
     max_tokens: int
     generator: torch.Generator
     silent_filter: SilentFilter
+    sampling: SamplingConfig | None = None  # None: the model's
     silence: frozenset[int] = frozenset()  # tokens that are cut before the first sound, all but the last few
     silence_kept: int = 0
     history: list[int] = field(default_factory=list)  # every decoded speech token: what the language model sees
@@ -82,6 +93,7 @@ class Job:
         self.decoding = 0  # index of the utterance the language model works on
         self.decoded_at = 0.0  # monotonic seconds at which the one before was decoded
         self.speaking = 0  # index of the utterance whose audio comes next
+        self.segment_ends: list[int] = []  # samples sent when an utterance had been spoken
         self.cancelled = False
         self.finished = False
         self.samples_sent = 0
@@ -122,6 +134,11 @@ class Job:
         self.samples_unread += samples.numel()
         self._output.put_nowait(Frame(FrameKind.AUDIO, samples.to(torch.float32).numpy().tobytes()))
 
+    def segment_spoken(self) -> None:
+        """All audio of the utterance at `speaking` was sent."""
+        self.segment_ends.append(self.samples_sent)
+        self.speaking += 1
+
     def end(self) -> None:
         if self.samples_sent == 0:
             self.fail(RequestError("engine_error", "The model produced no audio for this text.", 500))
@@ -132,6 +149,7 @@ class Job:
                 FrameKind.END,
                 finish_reason="length" if truncated else "stop",
                 samples=self.samples_sent,
+                segment_ends=self.segment_ends,
                 text_tokens=sum(utterance.text_tokens for utterance in self.utterances),
                 speech_tokens=sum(len(utterance.history) for utterance in self.utterances),
             )

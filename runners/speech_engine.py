@@ -114,6 +114,7 @@ class SpeechEngine:
 
     async def _open(self, model: Any) -> bool:
         """Serve the model; False, and nothing is served, where its precision does not hold its values."""
+        from models.manifest import read_manifest
         from runners.modes import voices_of
         from runners.scheduler import Scheduler
         from runners.settings import engine_settings
@@ -127,7 +128,10 @@ class SpeechEngine:
             self._scheduler = None
             return False
         config, folder = model.config, model.config.folder
-        modes = ["preset", "zero_shot", "cross_lingual", *(["instruct"] if folder.instructions else [])]
+        modes = ["preset", "zero_shot", "cross_lingual", "voice_conversion"]
+        if folder.instructions:
+            modes.append("instruct")
+        manifest = read_manifest(config.root)
         voices = voices_of(model)
         default = folder.default_voice or (voices[0].id if voices else None)
         self._info = ModelInfo(
@@ -138,6 +142,7 @@ class SpeechEngine:
             voices=voices,
             modes=tuple(modes),
             languages=folder.languages,
+            revision=manifest.revision if manifest is not None else None,
         )
         device = model.token2wav.flow.device
         logger.info("ready: %s, CosyVoice %d, %d voices, on %s", config.name, config.version, len(voices), device)

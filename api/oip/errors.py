@@ -10,7 +10,7 @@ from fastapi import Response
 from fastapi.responses import JSONResponse
 from starlette.types import Scope
 
-from api.errors import RETRY_AFTER_SECONDS, ApiError, as_api_error
+from api.errors import ApiError, as_api_error
 
 logger = logging.getLogger("cosyserve.api")
 _PATH = re.compile(r"/v2(/.*)?|/v1/models/.*:(predict|explain)", re.DOTALL)
@@ -42,5 +42,4 @@ async def answered(work: Awaitable[Response]) -> Response:
 
 
 def error_response(problem: ApiError) -> JSONResponse:
-    headers = {"Retry-After": RETRY_AFTER_SECONDS} if problem.status in (429, 503) else None
-    return JSONResponse({"error": sentence(problem)}, problem.status, headers)
+    return JSONResponse({"error": sentence(problem)}, problem.status, problem.headers())

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.oip.formats import AudioTensor
 from api.oip.inference import Spoken
 from api.oip.models import reference_from_text
-from api.synthesis import SpeechWish, check_format
+from api.wish import SpeechWish, check_format
 from audio.encode import FORMATS
 
 
@@ -25,7 +25,7 @@ class SpeechFields(BaseModel):
     instructions: str | None = Field(None, description="How to speak, in words.")
     speed: Annotated[float, Field(strict=True)] = Field(1.0, description="0.25 to 4.0; 2.0 is twice as fast.")
     seed: Annotated[int, Field(strict=True)] | None = Field(None, description="Same seed, same audio.")
-    format: str = Field("wav", description="wav, flac or pcm (16 bit little-endian mono); always as base64.")
+    format: str = Field("wav", description=f"{', '.join(FORMATS)}; always as base64.")
 
     def wish(self, stream: bool) -> SpeechWish:
         return SpeechWish(
@@ -50,5 +50,5 @@ class SpeechFields(BaseModel):
             "sample_rate": sample_rate,
             "format": self.format,
             "seed": spoken.seed,
-            "finish_reason": spoken.summary["finish_reason"],
+            "finish_reason": spoken.summary.finish_reason,
         }

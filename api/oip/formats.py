@@ -7,7 +7,7 @@ import base64
 import numpy as np
 
 from api.oip.tensors import BYTES, Tensor
-from api.synthesis import check_format
+from api.wish import check_format
 from audio.encode import FORMATS as FILE_FORMATS
 from audio.encode import encode_whole, make_encoder, to_pcm16
 from audio.errors import AudioError
@@ -19,17 +19,20 @@ AUDIO_FORMATS = (*FILE_FORMATS, *(name + _BASE64 for name in FILE_FORMATS), INT1
 
 
 class AudioTensor:
-    """One response's audio in `audio_format`: `whole` once, or `feed` for each hop and then `end`.
+    """One response's audio in `audio_format`: `whole` once, or `feed` for each hop and then `end`. `sample_rate` is its
+    own, which some formats choose.
 
     Tensors have shape [N], or [1, N] with `batched`. Raises ApiError unsupported_format, AudioError nonfinite_audio.
     """
 
     def __init__(self, audio_format: str, sample_rate: int, name: str = "audio", batched: bool = False) -> None:
         check_format(audio_format, AUDIO_FORMATS, "format")
-        self.audio_format, self.sample_rate = audio_format, sample_rate
+        self.audio_format = audio_format
         self._name, self._batched = name, batched
-        self._file = audio_format.removesuffix(_BASE64)
-        self._encoder = make_encoder(self._file, sample_rate) if self._file in FILE_FORMATS else None
+        self.file_format = audio_format.removesuffix(_BASE64)
+        self._encoder = make_encoder(self.file_format, sample_rate) if self.file_format in FILE_FORMATS else None
+        self._made_at = sample_rate
+        self.sample_rate = self._encoder.sample_rate if self._encoder else sample_rate
         self._head = self._encoder.begin() if self._encoder else b""
 
     @property
@@ -43,7 +46,7 @@ class AudioTensor:
         """All samples `[L]` float32; files have exact sizes in their headers."""
         if self._encoder is None:
             return self._samples(samples)
-        return self._bytes(encode_whole(self._file, samples, self.sample_rate))
+        return self._bytes(encode_whole(self.file_format, samples, self._made_at))
 
     def feed(self, samples: np.ndarray) -> Tensor | None:
         """The next hop, `[L]` float32; None while the file format holds it back."""

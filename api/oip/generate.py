@@ -17,14 +17,14 @@ from api.errors import ApiError
 from api.oip.body import read_json
 from api.oip.errors import answered, known, sentence
 from api.oip.fields import SpeechFields
+from api.oip.formats import AudioTensor
 from api.oip.inference import ROUTE, Inference, recorded
 from api.oip.models import VERSION, ServedModel
 from api.oip.rest import read_whole
 from api.oip.tensors import Tensor
 from api.schema import validated
-from api.synthesis import first_of
+from api.synthesis import Summary, first_of
 from api.telemetry import Recording, failure_recorded
-from runners.frames import Frame
 
 _BODY = {
     "requestBody": {
@@ -83,21 +83,23 @@ async def _whole(inference: Inference, name: str, version: str, data: bytes) -> 
     with recorded() as recording:
         fields = await parsed(read_fields, data)
         model = await inference.model(name, version)
-        spoken = await inference.speak(fields.wish(stream=False), fields.audio(model.sample_rate), recording)
+        audio = fields.audio(model.sample_rate)
+        spoken = await inference.speak(fields.wish(stream=False), audio, recording)
     inference.answered[model.name] += 1
-    return await asyncio.to_thread(JSONResponse, {**_head(model), **fields.answer(spoken, model.sample_rate)})
+    return await asyncio.to_thread(JSONResponse, {**_head(model), **fields.answer(spoken, audio.sample_rate)})
 
 
 async def _streamed(inference: Inference, name: str, version: str, data: bytes) -> Response:
     recording = Recording(ROUTE)
-    end: list[Frame] = []
+    end: list[Summary] = []
     with failure_recorded(recording):
         fields = await parsed(read_fields, data)
         model = await inference.model(name, version)
-        hops = inference.stream(fields.wish(stream=True), fields.audio(model.sample_rate), recording, end)
+        form = fields.audio(model.sample_rate)
+        hops = inference.stream(fields.wish(stream=True), form, recording, end)
         first = await first_of(hops)
     return EngineStream(
-        _events(inference, model, fields, first, hops, end, recording),
+        _events(inference, model, form, first, hops, end, recording),
         hops,
         recording,
         media_type="text/event-stream",
@@ -108,10 +110,10 @@ async def _streamed(inference: Inference, name: str, version: str, data: bytes) 
 async def _events(
     inference: Inference,
     model: ServedModel,
-    fields: SpeechFields,
+    form: AudioTensor,
     first: Tensor,
     hops: AsyncGenerator[Tensor, None],
-    end: list[Frame],
+    end: list[Summary],
     recording: Recording,
 ) -> AsyncGenerator[bytes, None]:
     """One event per hop, then one with `final`; or one with `error`."""
@@ -121,7 +123,7 @@ async def _events(
 
     def audio(tensor: Tensor) -> bytes:
         text = tensor.data[0].decode()
-        return event(**_head(model), audio=text, sample_rate=model.sample_rate, format=fields.format)
+        return event(**_head(model), audio=text, sample_rate=form.sample_rate, format=form.file_format)
 
     try:
         yield audio(first)
@@ -134,7 +136,7 @@ async def _events(
         return
     inference.answered[model.name] += 1
     recording.finished("ok")
-    yield event(**_head(model), audio="", final=True, finish_reason=end[0].json()["finish_reason"])
+    yield event(**_head(model), audio="", final=True, finish_reason=end[0].finish_reason)
 
 
 def _head(model: ServedModel) -> dict[str, str]:

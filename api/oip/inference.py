@@ -7,20 +7,16 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from api.backend import Backend
 from api.errors import ApiError
 from api.oip.formats import AudioTensor
 from api.oip.models import VERSION, ServedModel, served_models
 from api.oip.request import InferRequest
 from api.oip.tensors import Tensor
-from api.references import ReferenceVoices
-from api.synthesis import SpeechWish, check_wish, first_of, samples_of, speak, speech_request
+from api.synthesis import Speaker, SpeechWish, Summary, prepare
 from api.telemetry import Recording, failure_recorded
-from runners.frames import Frame
 
 ROUTE = "oip"
 MAX_ANSWER_SAMPLES = 2**25
@@ -31,11 +27,11 @@ MAX_LISTED_ELEMENTS = 2**22
 
 @dataclass(frozen=True)
 class Spoken:
-    """A whole answer: its audio, and the END frame's fields (`finish_reason`, ...)."""
+    """A whole answer: its audio, and how it ended."""
 
     audio: Tensor
     seed: int
-    summary: dict[str, Any]
+    summary: Summary
 
 
 @contextmanager
@@ -50,8 +46,8 @@ def recorded() -> Iterator[Recording]:
 class Inference:
     """What REST and gRPC share."""
 
-    def __init__(self, backend: Backend, references: ReferenceVoices) -> None:
-        self.backend, self._references = backend, references
+    def __init__(self, speaker: Speaker) -> None:
+        self.backend, self._speaker = speaker.backend, speaker
         self.answered: Counter[str] = Counter()  # by model
 
     async def models(self) -> tuple[ServedModel, ...]:
@@ -90,18 +86,15 @@ class Inference:
             limit = MAX_LISTED_ELEMENTS // audio.elements_per_sample
         spoken = await self.speak(wish, audio, recording, limit)
         self.answered[model.name] += 1
-        return _outputs(model, request, spoken.audio)
+        return _outputs(model, request, spoken.audio, audio.sample_rate)
 
     async def speak(
         self, wish: SpeechWish, audio: AudioTensor, recording: Recording, max_samples: int = MAX_ANSWER_SAMPLES
     ) -> Spoken:
         """A whole answer. Raises what the layers below raise, and ApiError answer_too_long."""
-        info = await self.backend.describe()
-        check_wish(wish, info)
-        speech = await speech_request(self.backend, self._references, wish, info)
-        recording.started(info.sample_rate)
-        samples, summary = await speak(self.backend, speech, recording, max_samples)
-        return Spoken(await asyncio.to_thread(audio.whole, samples), speech.seed, summary)
+        speech = await prepare(self._speaker, wish, await self.backend.describe())
+        samples = await speech.whole(recording, max_samples)
+        return Spoken(await asyncio.to_thread(audio.whole, samples), speech.seed, speech.summary)
 
     async def stream_infer(
         self, model: ServedModel, request: InferRequest, recording: Recording
@@ -110,25 +103,22 @@ class Inference:
         wish, audio = self._wanted(model, request, stream=True)
         async with aclosing(self.stream(wish, audio, recording)) as hops:
             async for tensor in hops:
-                yield _outputs(model, request, tensor)
+                yield _outputs(model, request, tensor, audio.sample_rate)
         self.answered[model.name] += 1
 
     async def stream(
-        self, wish: SpeechWish, audio: AudioTensor, recording: Recording, end: list[Frame] | None = None
+        self, wish: SpeechWish, audio: AudioTensor, recording: Recording, end: list[Summary] | None = None
     ) -> AsyncGenerator[Tensor, None]:
-        """The audio of one hop after the other; closing it cancels the request. The END frame goes into `end`."""
-        info = await self.backend.describe()
-        check_wish(wish, info)
-        speech = await speech_request(self.backend, self._references, wish, info)
-        recording.started(info.sample_rate)
-        async with aclosing(self.backend.stream(speech)) as frames:
-            first = await first_of(frames)
-            async with aclosing(samples_of(first, frames, recording, end)) as blocks:
-                async for samples in blocks:
-                    if (tensor := audio.feed(samples)) is not None:
-                        yield tensor
-            if (rest := audio.end()) is not None:
-                yield rest
+        """The audio of one hop after the other; closing it cancels the request. How it ended goes into `end`."""
+        speech = await prepare(self._speaker, wish, await self.backend.describe())
+        async with aclosing(speech.blocks(recording)) as blocks:
+            async for samples in blocks:
+                if (tensor := audio.feed(samples)) is not None:
+                    yield tensor
+        if (rest := audio.end()) is not None:
+            yield rest
+        if end is not None:
+            end.append(speech.summary)
 
     def _wanted(self, model: ServedModel, request: InferRequest, stream: bool) -> tuple[SpeechWish, AudioTensor]:
         model.check(request.inputs)
@@ -140,9 +130,9 @@ class Inference:
         return model.wish(request.inputs, stream), model.audio(request.inputs)
 
 
-def _outputs(model: ServedModel, request: InferRequest, audio: Tensor) -> list[Tensor]:
+def _outputs(model: ServedModel, request: InferRequest, audio: Tensor, sample_rate: int) -> list[Tensor]:
     made = {audio.name: audio}
     if "sample_rate" in (spec.name for spec in model.outputs):
-        made["sample_rate"] = Tensor("sample_rate", "INT32", (1,), np.array([model.sample_rate], np.int32))
+        made["sample_rate"] = Tensor("sample_rate", "INT32", (1,), np.array([sample_rate], np.int32))
     names = [output.name for output in request.outputs] or list(made)
     return [made[name] for name in names]

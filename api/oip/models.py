@@ -13,7 +13,7 @@ from api.errors import ApiError
 from api.oip.formats import FLOAT32, AudioTensor
 from api.oip.tensors import BYTES, Tensor
 from api.references import Reference
-from api.synthesis import SpeechWish
+from api.wish import SpeechWish
 from audio.decode import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE, Audio
 from runners.request import ModelInfo
 

@@ -72,7 +72,7 @@ async def _predict(inference: Inference, name: str, data: bytes) -> Response:
         # All at once, they would be several requests to the engine that were admitted as one.
         for instance, (wish, audio) in zip(instances, wanted, strict=True):
             spoken = await inference.speak(wish, audio, recording, limit)
-            predictions.append(instance.answer(spoken, model.sample_rate))
+            predictions.append(instance.answer(spoken, audio.sample_rate))
     inference.answered[model.name] += 1
     return await asyncio.to_thread(JSONResponse, {"predictions": predictions})
 

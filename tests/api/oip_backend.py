@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from audio.shape import Shaper
 from models.conditioning import Conditioning
 from runners.frames import Frame, FrameKind
 from runners.request import ModelInfo, RequestError, SpeechRequest, VoiceInfo
-from text.frontend import Segment, TextFrontend
+from text.errors import TextError
+from text.frontend import Segment, TextFrontend, Warning
+from text.literals import Literal
+from text.options import TextOptions
 
-HOP, HOPS = 480, 3
+RATE, HOP, HOPS = 24_000, 480, 3
 
 
 class Frontend(TextFrontend):
-    """Takes text as it is."""
+    """Takes text as it is; " / " parts segments."""
 
     def prompt_text(self, text: str) -> str:
         return text
@@ -25,8 +29,16 @@ class Frontend(TextFrontend):
     def warm_up(self) -> None:
         """There is nothing to load."""
 
-    def _segments(self, text: str) -> list[Segment]:
-        return [Segment(text, text)]
+    def count_tokens(self, text: str) -> int:
+        return len(text)
+
+    def _segments(
+        self, text: str, options: TextOptions, literals: Sequence[Literal]
+    ) -> tuple[list[Segment], list[Warning]]:
+        if not text.strip():
+            raise TextError("input_empty", "The input is empty.")
+        self.options = options
+        return [Segment(piece, piece) for piece in text.split(" / ")], []
 
 
 @dataclass
@@ -43,10 +55,7 @@ class FakeBackend:
     requests: list[SpeechRequest] = field(default_factory=list)
     encoded: list[tuple[np.ndarray, int]] = field(default_factory=list)
     running: int = 0
-
-    @property
-    def frontend(self) -> TextFrontend:
-        return Frontend()
+    frontend: Frontend = field(default_factory=Frontend)
 
     async def is_ready(self) -> bool:
         return self.ready
@@ -55,7 +64,7 @@ class FakeBackend:
         if not self.loaded:
             raise RequestError("loading", "The model is still loading.", 503)
         voices = (VoiceInfo("cosy", ("preset",)), VoiceInfo("other", ("preset",)))
-        return ModelInfo("tiny", self.version, 24_000, "cosy", voices, ("preset", "zero_shot"), ("en",))
+        return ModelInfo("tiny", self.version, RATE, "cosy", voices, ("preset", "zero_shot"), ("en",))
 
     async def encode(self, samples: bytes, sample_rate: int) -> Conditioning:
         self.encoded.append((np.frombuffer(samples, np.float32), sample_rate))
@@ -70,14 +79,22 @@ class FakeBackend:
                     raise self.error
                 if self.hold and hop:
                     await asyncio.Event().wait()
-                yield Frame(FrameKind.AUDIO, hop_samples(request.seed, hop).tobytes())
-            yield Frame.of(FrameKind.END, finish_reason="stop", text_tokens=1, speech_tokens=2)
+                yield Frame(FrameKind.AUDIO, made(request.seed, hop).tobytes())
+            count = max(1, len(request.segments))
+            ends = [HOP * self.hops * (index + 1) // count for index in range(count)]
+            yield Frame.of(FrameKind.END, finish_reason="stop", text_tokens=1, speech_tokens=2, segment_ends=ends)
         finally:
             self.running -= 1
 
 
-def hop_samples(seed: int, hop: int) -> np.ndarray:
+def made(seed: int, hop: int) -> np.ndarray:
     return (np.random.default_rng(seed + hop).uniform(-0.5, 0.5, HOP)).astype(np.float32)
+
+
+def hop_samples(seed: int, hop: int) -> np.ndarray:
+    """As a client gets them: the first hop is faded in."""
+    samples = made(seed, hop)
+    return Shaper(RATE, RATE, fade_in=True).feed(samples) if hop == 0 else samples
 
 
 def all_samples(seed: int, hops: int = HOPS) -> np.ndarray:

@@ -191,7 +191,7 @@ WRONG: list[tuple[list[dict[str, Any]], str]] = [
     ([{**TEXT, "parameters": {"shared_memory_region": "r"}}], "unsupported_parameter"),
     ([{**TEXT, "parameters": {"content_type": "str"}}], "unsupported_parameter"),
     ([{**TEXT, "dtype": "BYTES"}], "unknown_parameter"),
-    ([TEXT, _scalar("format", "BYTES", "mp3")], "unsupported_format"),
+    ([TEXT, _scalar("format", "BYTES", "wma")], "unsupported_format"),
     ([TEXT, _scalar("speed", "FP32", 9.0)], "invalid_value"),
     ([TEXT, _scalar("speed", "FP32", float("nan"))], "invalid_value"),
     ([TEXT, _scalar("seed", "INT64", -1)], "invalid_value"),
@@ -345,8 +345,9 @@ async def test_before_the_model_is_loaded(http: httpx.AsyncClient, backend: Fake
     _refused(await _infer(http, TEXT), 503, "loading")
 
 
-async def test_a_browser_gets_no_liveness_instead_of_its_page(http: httpx.AsyncClient) -> None:
-    assert (await http.get("/", headers={"Accept": "text/html,*/*"})).status_code == 404  # BentoML's page is behind it
+async def test_a_browser_gets_its_page_and_no_liveness(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/", headers={"Accept": "text/html,*/*"})
+    assert (answer.status_code, answer.headers["location"]) == (307, "ui/")
 
 
 async def test_metadata_describes_both_models(http: httpx.AsyncClient) -> None:
@@ -388,7 +389,7 @@ async def test_failures_before_any_audio_have_a_status(path: str, error: Excepti
 
 
 async def test_audio_that_is_not_finite_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.api.oip_backend.hop_samples", lambda seed, hop: np.full(8, np.nan, np.float32))
+    monkeypatch.setattr("tests.api.oip_backend.made", lambda seed, hop: np.full(8, np.nan, np.float32))
     async with _client(FakeBackend()) as http:
         for audio_format in ("float32", "int16", "wav"):
             _refused(await _infer(http, TEXT, _scalar("format", "BYTES", audio_format)), 500, "nonfinite_audio")

@@ -20,11 +20,11 @@ def test_the_first_unknown_key_is_refused_and_the_others_cost_nothing() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(ApiError) as caught:
-            validated({"input": "Hi.", "volume": 3, **MANY}, SpeechBody)
+            validated({"input": "Hi.", "watermark": 3, **MANY}, SpeechBody)
         assert tracemalloc.get_traced_memory()[1] < 4 * 2**20  # each key described would take a kilobyte
     finally:
         tracemalloc.stop()
-    assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "volume")
+    assert (caught.value.code, caught.value.param) == ("unsupported_parameter", "watermark")
 
 
 @pytest.mark.parametrize("body", [MANY, {"instances": [MANY]}, {"instances": [7] * 30_000}])

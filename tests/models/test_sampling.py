@@ -104,6 +104,34 @@ def test_rows_draw_the_same_alone_and_in_a_batch(scale: float, tau_r: float) -> 
         assert torch.equal(one.get_state(), other.get_state())
 
 
+def test_rows_of_one_batch_keep_their_own_nucleus_and_temperature() -> None:
+    """What a row draws is what it would draw alone; rows that want nothing of their own are as the batch is."""
+    generator = seeded(0)
+    configs = [None, SamplingConfig(0.5, 3, 10, 0.1), SamplingConfig(1.0, 60, 10, 0.1), None]
+    temperatures = [1.0, 1.0, 0.6, 1.7]
+    alone, together = [[seeded(row) for row in range(4)] for _ in range(2)]
+    for _ in range(40):
+        logp = (3 * torch.randn(4, 200, generator=generator)).log_softmax(dim=1)
+        before = logp.clone()
+        draws = [Draw([], *each) for each in zip(together, [range(190, 200)] * 4, configs, temperatures, strict=True)]
+        tokens = ras_sample_batch(logp, draws, UPSTREAM)
+        assert torch.equal(logp, before)
+        assert tokens == [
+            ras_sample(
+                mask_ids(logp[row], range(190, 200)) / temperatures[row], [], configs[row] or UPSTREAM, alone[row]
+            )
+            for row in range(4)
+        ]
+    for one, other in zip(alone, together, strict=True):
+        assert torch.equal(one.get_state(), other.get_state())
+
+
+def test_a_low_temperature_takes_the_most_probable() -> None:
+    logp = torch.randn(1, 200, generator=seeded(0)).log_softmax(dim=1)
+    drawn = {ras_sample_batch(logp, [Draw([], seeded(seed), temperature=0.01)], UPSTREAM)[0] for seed in range(32)}
+    assert drawn == {int(logp.argmax())}
+
+
 def test_a_row_that_is_not_finite_fails_alone() -> None:
     logp = torch.randn(5, 64, generator=seeded(0)).log_softmax(dim=1)
     logp[1, 7] = torch.nan

@@ -16,8 +16,8 @@ from launch.server import Server
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    with Server() as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(env={"COSYSERVE_VOICES": str(tmp_path_factory.mktemp("voices"))}) as running:
         running.wait_ready(timeout=120)
         yield running
 
