@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 from urllib.parse import quote
@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse
 
 from api.engine_stream import EngineStream
 from api.errors import ApiError, as_api_error
-from api.synthesis import Speech, first_of
+from api.synthesis import SegmentTime, Speech, first_of
 from api.telemetry import Recording
 from api.wish import check_format
 from audio.encode import FORMATS, Encoder, encode_whole, make_encoder
@@ -112,11 +112,15 @@ def ending(speech: Speech, *, timed: bool) -> dict[str, Any]:
     known: dict[str, Any] = {"usage": {**usage, "total_tokens": sum(usage.values())}}
     known["finish_reason"] = summary.finish_reason
     if timed:
-        known["segments"] = [
-            {**asdict(segment), "start_s": round(segment.start_s, 3), "end_s": round(segment.end_s, 3)}
-            for segment in summary.segments
-        ]
+        known["segments"] = _times(summary.segments)
     return known
+
+
+def _times(segments: Sequence[SegmentTime]) -> list[dict[str, Any]]:
+    return [
+        {**asdict(segment), "start_s": round(segment.start_s, 3), "end_s": round(segment.end_s, 3)}
+        for segment in segments
+    ]
 
 
 async def _streamed(speech: Speech, delivery: Delivery, recording: Recording) -> Response:
@@ -165,14 +169,19 @@ async def _audio(pieces: AsyncGenerator[bytes, None], recording: Recording) -> A
 async def _events(
     pieces: AsyncGenerator[bytes, None], speech: Speech, recording: Recording, timed: bool
 ) -> AsyncGenerator[bytes, None]:
-    """OpenAI's `speech.audio.delta` events, then `speech.audio.done`, or `speech.audio.error`."""
+    """OpenAI's `speech.audio.delta` events, then `speech.audio.done`, or `speech.audio.error`. `timed`: the first event
+    after a segment has been made brings its times, and the last event has them all."""
 
     def event(kind: str, **fields: Any) -> bytes:
         return f"data: {json.dumps({'type': kind, **fields})}\n\n".encode()
 
+    told = 0
     try:
         async for data in pieces:
-            yield event("speech.audio.delta", audio=base64.b64encode(data).decode())
+            news = speech.spoken[told:] if timed else ()
+            told += len(news)
+            times = {"segments": _times(news)} if news else {}
+            yield event("speech.audio.delta", audio=base64.b64encode(data).decode(), **times)
     except Exception as error:
         problem = as_api_error(error)
         logger.warning("a stream ended with %s", problem.code, exc_info=error)

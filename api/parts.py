@@ -68,17 +68,18 @@ class Tally:
     truncated: bool = False
     segments: list[SegmentTime] = field(default_factory=list)
 
-    def add(self, part: Part, end: dict[str, Any], rate: int) -> None:
-        """A part's end: the fields of its END frame, with times at the engine's `rate`."""
+    def add_segment(self, segment: Segment | None, end_s: float) -> None:
+        """What ends `end_s` after the first sample, and begins where the last sound or pause ended: None, if it is
+        speech without a text."""
+        if segment is not None:
+            self.segments.append(SegmentTime(len(self.segments), segment.text, self.seconds, end_s))
+        self.seconds = end_s
+
+    def add_end(self, end: dict[str, Any]) -> None:
+        """The fields of a part's END frame."""
         self.text_tokens += end["text_tokens"]
         self.speech_tokens += end["speech_tokens"]
         self.truncated |= end["finish_reason"] == "length"
-        start = 0
-        for segment, stop in zip(part.segments, end["segment_ends"], strict=False):
-            times = self.seconds + start / rate, self.seconds + stop / rate
-            self.segments.append(SegmentTime(len(self.segments), segment.text, *times))
-            start = stop
-        self.seconds += end["segment_ends"][-1] / rate
 
     def summary(self) -> Summary:
         reason = "length" if self.truncated else "stop"
@@ -118,10 +119,14 @@ class Performance:
     async def _spoken(self, part: Part, request: SpeechRequest, fade_in: bool) -> AsyncGenerator[np.ndarray, None]:
         shaper = Shaper(self._rate, self._sample_rate, volume=part.volume, pitch=part.pitch, fade_in=fade_in)
         takes_time = part.pitch != 1 or self._sample_rate != self._rate
+        begin, segments = self.tally.seconds, iter(part.segments)
         async with aclosing(self._backend.stream(request)) as frames:
             async for frame in frames:
-                if frame.kind is not FrameKind.AUDIO:
-                    self.tally.add(part, frame.json(), self._rate)
+                if frame.kind is FrameKind.SEGMENT:
+                    self.tally.add_segment(next(segments, None), begin + frame.json()["end"] / self._rate)
+                    continue
+                if frame.kind is FrameKind.END:
+                    self.tally.add_end(frame.json())
                     continue
                 samples = np.frombuffer(frame.payload, np.float32)
                 # In a thread, as the loop feeds every stream.

@@ -62,6 +62,11 @@ class Speech:
         self._ended = False
 
     @property
+    def spoken(self) -> Sequence[SegmentTime]:
+        """The segments whose audio has been made so far."""
+        return self._performance.tally.segments
+
+    @property
     def summary(self) -> Summary:
         assert self._ended, "there is a summary once the blocks have ended"
         return self._performance.tally.summary()

@@ -21,8 +21,9 @@ MAX_PAYLOAD = 64 * 1024 * 1024
 
 class FrameKind(IntEnum):
     AUDIO = 1  # float32 little-endian samples, mono, at the model's sample rate
-    END = 2  # JSON: how the request ended well; `segment_ends`: samples from the start to each segment's end
+    END = 2  # JSON: how the request ended well
     ERROR = 3  # JSON: code, message, status
+    SEGMENT = 4  # JSON: all audio of the next segment was sent; `end`: samples from the start
 
 
 class FrameError(Exception):
@@ -31,10 +32,15 @@ class FrameError(Exception):
 
 @dataclass(frozen=True)
 class Frame:
-    """One unit of an engine stream. `payload` is raw bytes; `json()` reads END and ERROR frames."""
+    """One unit of an engine stream. `payload` is raw bytes; `json()` reads frames that are not AUDIO."""
 
     kind: FrameKind
     payload: bytes
+
+    @property
+    def last(self) -> bool:
+        """Whether the stream ends with it."""
+        return self.kind in (FrameKind.END, FrameKind.ERROR)
 
     def json(self) -> dict[str, Any]:
         return json.loads(self.payload)
@@ -71,6 +77,6 @@ async def read_frames(chunks: AsyncIterator[bytes]) -> AsyncGenerator[Frame, Non
                 raise FrameError(f"unknown frame kind {kind}") from None
             del buffer[: _HEADER.size + length]
             yield frame
-            if frame.kind is not FrameKind.AUDIO:
+            if frame.last:
                 return
     raise FrameError("the stream stopped before its last frame")

@@ -93,7 +93,6 @@ class Job:
         self.decoding = 0  # index of the utterance the language model works on
         self.decoded_at = 0.0  # monotonic seconds at which the one before was decoded
         self.speaking = 0  # index of the utterance whose audio comes next
-        self.segment_ends: list[int] = []  # samples sent when an utterance had been spoken
         self.cancelled = False
         self.finished = False
         self.samples_sent = 0
@@ -136,7 +135,7 @@ class Job:
 
     def segment_spoken(self) -> None:
         """All audio of the utterance at `speaking` was sent."""
-        self.segment_ends.append(self.samples_sent)
+        self._output.put_nowait(Frame.of(FrameKind.SEGMENT, end=self.samples_sent))
         self.speaking += 1
 
     def end(self) -> None:
@@ -149,7 +148,6 @@ class Job:
                 FrameKind.END,
                 finish_reason="length" if truncated else "stop",
                 samples=self.samples_sent,
-                segment_ends=self.segment_ends,
                 text_tokens=sum(utterance.text_tokens for utterance in self.utterances),
                 speech_tokens=sum(len(utterance.history) for utterance in self.utterances),
             )
@@ -171,7 +169,7 @@ class Job:
                 self.samples_unread -= len(frame.payload) // 4
                 self.on_read()
             yield frame
-            if frame.kind is not FrameKind.AUDIO:
+            if frame.last:
                 return
 
 

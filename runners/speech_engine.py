@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from models.errors import ModelError
 from runners.fatal import die
-from runners.frames import Frame, FrameKind
+from runners.frames import Frame
 from runners.request import ModelInfo, RequestError, SpeechRequest
 
 logger = logging.getLogger("cosyserve.engine")
@@ -47,8 +47,7 @@ async def synthesize(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def send_frame(frame: Frame) -> None:
-        last = frame.kind is not FrameKind.AUDIO
-        await send({"type": "http.response.body", "body": frame.encode(), "more_body": not last})
+        await send({"type": "http.response.body", "body": frame.encode(), "more_body": not frame.last})
 
     try:
         job = await engine.submit(body)

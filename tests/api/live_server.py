@@ -40,8 +40,8 @@ class Endless(FakeBackend):
             for _ in range(self.seconds):
                 self.made += 1
                 yield Frame(FrameKind.AUDIO, SECOND.tobytes())
-            ends = [self.seconds * RATE]
-            yield Frame.of(FrameKind.END, finish_reason="stop", text_tokens=1, speech_tokens=2, segment_ends=ends)
+            yield Frame.of(FrameKind.SEGMENT, end=self.seconds * RATE)
+            yield Frame.of(FrameKind.END, finish_reason="stop", text_tokens=1, speech_tokens=2)
         finally:
             self.running -= 1
 

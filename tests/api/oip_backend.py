@@ -80,9 +80,9 @@ class FakeBackend:
                 if self.hold and hop:
                     await asyncio.Event().wait()
                 yield Frame(FrameKind.AUDIO, made(request.seed, hop).tobytes())
-            count = max(1, len(request.segments))
-            ends = [HOP * self.hops * (index + 1) // count for index in range(count)]
-            yield Frame.of(FrameKind.END, finish_reason="stop", text_tokens=1, speech_tokens=2, segment_ends=ends)
+            for index in range(count := len(request.segments)):
+                yield Frame.of(FrameKind.SEGMENT, end=HOP * self.hops * (index + 1) // count)
+            yield Frame.of(FrameKind.END, finish_reason="stop", text_tokens=1, speech_tokens=2)
         finally:
             self.running -= 1
 

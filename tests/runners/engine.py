@@ -69,7 +69,7 @@ async def speak(scheduler: Scheduler, request: SpeechRequest) -> tuple[list[np.n
     async for frame in job.frames():
         if frame.kind is FrameKind.AUDIO:
             blocks.append(np.frombuffer(frame.payload, np.float32))
-        else:
+        elif frame.last:
             return blocks, frame.json()
     raise AssertionError("no last frame")
 

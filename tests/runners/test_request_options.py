@@ -22,14 +22,20 @@ def test_a_request_survives_the_wire(sampling: Sampling) -> None:
     assert SpeechRequest.from_bytes(request.to_bytes()) == request
 
 
-async def test_the_end_says_where_each_segment_ends() -> None:
+async def test_a_stream_says_where_each_segment_ends_as_soon_as_it_has_been_sent() -> None:
     texts = ("one", "a", "b c")
     request = zero_shot_request(2, segments=texts)
     async with engine(2, greedy) as scheduler:
-        blocks, end = await speak(scheduler, request)
+        job = await scheduler.submit(request)
+        frames = [frame async for frame in job.frames()]
         single, _ = await speak(scheduler, replace(request, segments=texts[:1]))
-    samples = np.concatenate(blocks)
-    ends = end["segment_ends"]
+    samples, ends = np.zeros(0, np.float32), []
+    for frame in frames:
+        if frame.kind is FrameKind.AUDIO:
+            samples = np.append(samples, np.frombuffer(frame.payload, np.float32))
+        elif frame.kind is FrameKind.SEGMENT:
+            ends.append(frame.json()["end"])
+            assert ends[-1] == len(samples)
     assert ends == sorted(set(ends))
     assert (len(ends), ends[-1]) == (3, len(samples))
     assert same_audio(samples[: ends[0]], np.concatenate(single))
