@@ -98,7 +98,11 @@ class KeyValues:
         needed = slots_for(self.frames, count, window)
         ring = self.ring
         if ring.end != self.frames or ring.slots < needed:
-            wanted = max(expected, self.frames + count if ring.slots >= needed else int(_GROWTH * ring.slots))
+            wanted = every = self.frames + count
+            if expected >= every:
+                wanted = expected
+            elif ring.slots < needed:
+                wanted = max(every, int(_GROWTH * ring.slots))
             ring = self._copied(max(needed, most_slots(wanted, window)), window)
         ring.write(self.frames, keys, values)
         return KeyValues(self.frames + count, ring)

@@ -67,11 +67,6 @@ class StreamState:
     vocoder: VocoderState | None = None  # Fun-CosyVoice 3
     seam: Seam | None = None  # CosyVoice 2
 
-    @property
-    def bytes(self) -> int:
-        """Of the flow's prefix; the rest is small."""
-        return self.prefix.bytes if self.prefix is not None else 0
-
 
 @dataclass(frozen=True, eq=False)
 class Seam:
@@ -273,7 +268,9 @@ class Token2Wav:
         """What the flow's attention sees of a stream of this voice; None: everything."""
         if self._recent is None:
             return None
-        return Window(self.mel_ratio * self._settled(prompt), self._recent, max(_HOPS) * self.flow.chunk)
+        # The last hop has up to a hop's tokens and their look-ahead.
+        ahead = max(_HOPS) * self.flow.chunk + self.mel_ratio * self.lookahead
+        return Window(self.mel_ratio * self._settled(prompt), self._recent, ahead)
 
     def _resampled(self, turn: Turn, mel: Tensor) -> tuple[Tensor, SpeedResampler | None]:
         state = turn.state

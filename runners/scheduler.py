@@ -443,7 +443,7 @@ class Scheduler:
         try:
             if job.request.stream:
                 return token2wav.new_stream(
-                    job.prompt, speed=speed, rng=rng, upstream_compat=compat, expected_tokens=_expected(utterance)
+                    job.prompt, speed=speed, rng=rng, upstream_compat=compat, expected_tokens=_longest(utterance)
                 )
             return token2wav.whole((), job.prompt, speed=speed, rng=rng).state
         except ModelError as error:  # above all: a speed that a stream's hops are too short for
@@ -451,15 +451,15 @@ class Scheduler:
 
     def _needs(self, utterance: Utterance) -> int:
         """Bytes that it comes to: keys and values of the language model and, of a stream, what the flow keeps."""
-        prompt, longest = utterance.job.prompt, max(_expected(utterance), len(utterance.tokens))
+        prompt, longest = utterance.job.prompt, _longest(utterance)
         positions = len(utterance.text_ids) + len(utterance.job.lm_prompt_tokens) + longest
         flow = self.model.token2wav.stream_bytes(prompt, longest) if utterance.job.request.stream else 0
         return flow + (0 if utterance.decoded else positions * _position_bytes(self.model.lm, self._cache))
 
 
-def _expected(utterance: Utterance) -> int:
-    """Speech tokens that an utterance hardly ever exceeds."""
-    return min(utterance.max_tokens, _EXPECTED_RATIO * utterance.text_tokens)
+def _longest(utterance: Utterance) -> int:
+    """Speech tokens that an utterance hardly ever exceeds, or has already."""
+    return max(min(utterance.max_tokens, _EXPECTED_RATIO * utterance.text_tokens), len(utterance.tokens))
 
 
 def _position_bytes(lm: SpeechLM, cache: KVCache) -> int:

@@ -231,13 +231,28 @@ def test_voices_are_kept_within_a_number_of_bytes() -> None:
 def test_what_a_stream_keeps_is_what_was_said(version: int) -> None:
     token2wav = Token2Wav(load_config(golden(version).dir), tiny(version).flow, tiny(version).vocoder, window_chunks=2)
     tokens, voice = tokens_of(version), prompt(version)
-    state = token2wav.new_stream(voice, rng=golden_rng)
+    state = token2wav.new_stream(voice, rng=golden_rng, expected_tokens=len(tokens))
+    announced = token2wav.stream_bytes(voice, len(tokens))
     while len(tokens) >= token2wav.next_hop(state):
         state = said(token2wav, Turn(state, tokens, last=False)).state
-    announced = token2wav.stream_bytes(voice, state.offset)
+        assert state.prefix is not None
+        inputs = sum(tensor.nbytes for memory in state.prefix.memories for tensor in memory.inputs)
+        assert state.prefix.bytes - inputs == announced  # from the first hop on
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_the_last_hop_makes_no_ring_anew(version: int) -> None:
+    token2wav = Token2Wav(load_config(golden(version).dir), tiny(version).flow, tiny(version).vocoder, window_chunks=1)
+    voice = prompt(version)
+    state = token2wav.new_stream(voice, rng=golden_rng, expected_tokens=1000)
+    tokens = tokens_of(version) * 20
+    while state.hops < 7:
+        state = said(token2wav, Turn(state, tokens, last=False)).state
     assert state.prefix is not None
-    inputs = sum(tensor.nbytes for memory in state.prefix.memories for tensor in memory.inputs)
-    assert state.bytes - inputs <= announced <= 1.4 * (state.bytes - inputs)
+    rings = [held.ring for held in state.prefix.memories[-1].attended]
+    longest = tokens[: token2wav.next_hop(state) - 1]
+    said(token2wav, Turn(state, longest, last=True))
+    assert all(ring.end > state.prefix.memories[-1].frames for ring in rings)
 
 
 @pytest.mark.parametrize("count", [1, 3, 20])
