@@ -52,7 +52,9 @@ def test_standard_mode_on_cpu_asks_for_no_gpu_and_no_weights_and_scales_by_its_o
     predictor = isvc["spec"]["predictor"]
     (container,) = predictor["containers"]
     assert not re.search("nvidia|STORAGE_URI|-gpu", yaml.safe_dump(isvc))
-    assert {"PROTOCOL", "HOME", "BENTOML_HOME", "PORT", "GRPC_PORT"} == {item["name"] for item in container["env"]}
+    assert {"PROTOCOL", "HOME", "BENTOML_HOME", "COSYSERVE_ALLOW_OPEN", "PORT", "GRPC_PORT"} == {
+        item["name"] for item in container["env"]
+    }
     for metric in predictor["autoScaling"]["metrics"]:
         source = metric["external"]["metric"]
         assert 'namespace="speech"' in source["query"]
