@@ -20,6 +20,9 @@ FAULTS = (
     "overloaded",
     "loading",
     "draining",
+    "voice_damaged",
+    "voice_store_full",
+    "voice_store_unavailable",
 )
 
 

@@ -15,11 +15,14 @@ PROBE_SECONDS = 2.0
 
 
 def connect(url: str) -> tuple[aiohttp.BaseConnector, str]:
-    """How a runner at `url` (`file:///path/to.sock` or `http://host:port`) is reached: a connector and a base URL."""
+    """How a runner at `url` (`file:///path/to.sock` or `http://host:port`) is reached: a connector and a base URL.
+
+    A connection serves one request: one that is kept may have been closed by the runner when the next request takes it.
+    """
     parts = urlsplit(url)
     if parts.scheme == "file":
-        return aiohttp.UnixConnector(parts.path, limit=0), "http://runner"
-    return aiohttp.TCPConnector(limit=0), url.rstrip("/")
+        return aiohttp.UnixConnector(parts.path, limit=0, force_close=True), "http://runner"
+    return aiohttp.TCPConnector(limit=0, force_close=True), url.rstrip("/")
 
 
 async def is_ready(url: str) -> bool:

@@ -17,10 +17,9 @@ _DIGITS = str.maketrans("0123456789", "零一二三四五六七八九")
 _CALLED_DIGITS = str.maketrans("0123456789", "零幺二三四五六七八九")
 _DOT = re.compile(r"(?<![0-9A-Za-z])\.|\.(?![0-9A-Za-z])")
 _BRACKETS = re.compile("[（）()【】`]")
-_LAST_COMMAS = re.compile("[，,、]+$")
 _ROMAN = {"I": 1, "V": 5, "X": 10, "L": 50, "C": 100}
 _IDENTIFIED = "号码|微信号|QQ号?|单号|订单号|编号|验证码|密码|邮编|邮政编码|账号|帐号|卡号|尾号|学号|工号|车牌号|流水号"
-_UNITS = {
+UNITS = {
     "kWh": "千瓦时",
     "mAh": "毫安时",
     "kW": "千瓦",
@@ -76,7 +75,7 @@ _BEFORE: list[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]] = [
     (re.compile(r"(?<![A-Za-z])[Nn]o\.\s?(?=\d)"), "编号"),
     (re.compile(r"(?<![\d.])(\d+)(?:st|nd|rd|th)(?![A-Za-z])"), r"第\1"),
     # amounts and formulas
-    (re.compile(rf"(?<=\d)\s?({'|'.join(_UNITS)})(?![A-Za-z])"), lambda m: _UNITS[m[1]]),
+    (re.compile(rf"(?<=\d)\s?({'|'.join(UNITS)})(?![A-Za-z])"), lambda m: UNITS[m[1]]),
     (re.compile(r"(?<=[A-Za-z])-(?=\d)"), " "),
     (re.compile(r"%\s?[-–]\s?(?=\d)"), "%到"),
     (re.compile(r"(?<=\d)\+(?=[\u4e00-\u9fff])"), "多"),
@@ -112,7 +111,8 @@ def tidy_chinese(text: str, *, ends: bool = True) -> str:
     text = text.replace("²", "平方").replace("³", "立方")
     text = _DOT.sub("。", text).replace(" - ", "，")
     text = _BRACKETS.sub("", text).replace("——", " ")
-    return _LAST_COMMAS.sub("。", text) if ends else text
+    bare = text.rstrip("，,、")
+    return f"{bare}。" if ends and bare != text else text
 
 
 def drop_spaces(text: str) -> str:

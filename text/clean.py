@@ -26,10 +26,10 @@ _FOLDED = frozenset({"<wide>", "<narrow>", "<font>", "<circle>", "<compat>", "<s
 _CONTROL_TOKEN = re.compile(r"<\|[^<>|]*\|>")
 _BLANKS = re.compile(r"[^\S\n]+")
 _BREAK = re.compile(r" ?\n[ \n]*")
-_LIST_ITEM = re.compile(r"(?:[-*•·]|\d{1,2}[.)])\s")
-_MARKS = re.compile(r"([\u0300-\u036f]{2})[\u0300-\u036f]+")
+LIST_ITEM = re.compile(r"(?:[-*•·]|\d{1,2}[.)])\s")
 _SPACES = re.compile(r"\s+")
 _SPACE_BEFORE_MARK = re.compile(r" +([,.;:!?](?![\w.]))")
+_MARKS_ON_A_LETTER = 2  # no spoken language piles up more
 _LINE_BREAKS = str.maketrans({"\r": "\n", "\u2028": "\n", "\u2029": "\n", "\x0b": "\n", "\x0c": "\n", "\x85": "\n"})
 
 
@@ -42,11 +42,11 @@ def clean(text: str, literals: int = 0) -> str:
     """
     if any("\ud800" <= character <= "\udfff" for character in text):
         raise TextError("input_not_utf8", "The input holds a lone surrogate, so it is not valid UTF-8 text.")
-    text = unicodedata.normalize("NFC", text.replace("\r\n", "\n").translate(_LINE_BREAKS))
+    text = text.replace("\r\n", "\n").translate(_LINE_BREAKS)
     kept = range(LITERAL_BASE, LITERAL_BASE + literals)
     text = "".join(character if ord(character) in kept else _fold(character) for character in text)
-    text = _MARKS.sub(r"\1", _EMOJI.sub(" ", text))
-    text = without_control_tokens(text)
+    text = unicodedata.normalize("NFC", _without_piled_marks(text))
+    text = without_control_tokens(_EMOJI.sub(" ", text))
     text = _BREAK.sub(_end_of_line, _BLANKS.sub(" ", text).strip())
     return _SPACE_BEFORE_MARK.sub(r"\1", _SPACES.sub(" ", text)).strip()
 
@@ -77,8 +77,21 @@ def _fold(character: str) -> str:
     return character
 
 
+def _without_piled_marks(text: str) -> str:
+    """Few combining marks on each letter: normalisation sorts a run of them in quadratic time."""
+    if text.isascii():
+        return text
+    kept: list[str] = []
+    marks = 0
+    for character in text:
+        marks = marks + 1 if unicodedata.category(character)[0] == "M" else 0
+        if marks <= _MARKS_ON_A_LETTER:
+            kept.append(character)
+    return "".join(kept)
+
+
 def _end_of_line(match: re.Match[str]) -> str:
-    if match[0].count("\n") == 1 and not _LIST_ITEM.match(match.string, match.end()):
+    if match[0].count("\n") == 1 and not LIST_ITEM.match(match.string, match.end()):
         return " "
     before = match.string[match.start() - 1]
     if not (before.isalnum() or before in ")）\"”'’" or LITERAL.match(before)):

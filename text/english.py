@@ -8,10 +8,11 @@ Every pattern starts at a boundary, so a long run of one character costs linear 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 
 from text import english_numbers as numbers
-from text.english_addresses import ADDRESS_RULES
+from text.english_addresses import ADDRESS_RULES, IDENTIFIER_RULES, Rule, phone_rules
 from text.english_amounts import AMOUNT_RULES
 from text.english_dates import DATE_RULES
 from text.english_words import (
@@ -22,21 +23,27 @@ from text.english_words import (
     YEAR_CUES,
 )
 
-Rule = tuple[re.Pattern[str], "str | Callable[[re.Match[str]], str]"]
 
-
-def read_english(text: str) -> str:
+def read_english(text: str, phone: str = "digits") -> str:
     """Words and punctuation (letters, apostrophes, hyphens, `, . ? ! : ; "`) in place of everything else.
 
-    text: cleaned, one line. The result may be empty; it holds no digit.
+    text: cleaned, one line. phone: as TextOptions.phone. The result may be empty; it holds no digit.
     """
-    return " ".join(filter(None, map(_read, _stretches(text))))
+    rules = _rules(phone)
+    text = " ".join(_applied(rules, stretch) for stretch in _stretches(text))
+    text = "".join(c for c in text if c.isalpha() or not c.isnumeric())
+    return _applied(_TIDY_RULES, text).lstrip(" ,;:.!?").rstrip(" ,;:")
 
 
-def _read(text: str) -> str:
-    for pattern, spoken in _RULES:
+def _applied(rules: Iterable[Rule], text: str) -> str:
+    for pattern, spoken in rules:
         text = pattern.sub(spoken, text)
-    return "".join(c for c in text if c.isalpha() or not c.isnumeric()).strip()
+    return text
+
+
+@lru_cache
+def _rules(phone: str) -> list[Rule]:
+    return [*ADDRESS_RULES, *phone_rules(phone), *IDENTIFIER_RULES, *_RULES]
 
 
 def _stretches(text: str) -> Iterator[str]:
@@ -236,17 +243,19 @@ _SYMBOL_RULES: list[Rule] = [
     (re.compile(r"[()\[\]{}|]+(?= ?[.,;:!?])"), ""),
     (re.compile(r"[()\[\]{}|]+"), " , "),
     (re.compile(r"[^\w\s.,;:!?'\"\ue000-\uf8ff\U000f0000-\U000ffffd-]|_"), " "),
+]
+
+# Over the ends of stretches, too.
+_TIDY_RULES: list[Rule] = [
     (re.compile(r"(?<![^\W_])-+|-+(?![^\W_])"), " "),
     (re.compile(r"\s+"), " "),
     (re.compile(r" +(?=[,.;:!?])"), ""),
     (re.compile(r"[,;:]+(?=[,;:.!?])"), ""),
     (re.compile(r"([.!?])[,;:.]+"), r"\1"),
     (re.compile(r"([,;:!?])(?=[^\W\d_])"), r"\1 "),
-    (re.compile(r"^[\s,;:.!?]+|[\s,;:]+$"), ""),
 ]
 
 _RULES: list[Rule] = [
-    *ADDRESS_RULES,
     *_MARKUP_RULES,
     *DATE_RULES,
     *_PREFIX_RULES,

@@ -1,6 +1,6 @@
 """English number words: cardinals, ordinals, years, decimals, digit by digit.
 
-Written here because the known libraries cost seconds to import for what are sixty words.
+In the forms that readings of dates, identifiers and amounts are put together from; sixty words need no library.
 """
 
 from __future__ import annotations

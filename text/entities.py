@@ -10,25 +10,29 @@ import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
+from text import chinese, korean
 from text.english_words import UNITS
+from text.formulas import COMMANDS
+from text.number_locales import LOCALES
 from text.options import TextOptions
 
 _BASE = 0xF0000  # the private use plane: room for more entities than a text has characters
 PLACE = re.compile("[\U000f0000-\U000ffffd]")
 
-_HOST = r"(?:[A-Za-z0-9-]{1,63}\.){1,8}[A-Za-z]{2,12}"
+_LETTERS = r"A-Za-z\u00c0-\u024f"  # of names in addresses; \w would take the Chinese sentence around one, too
+_HOST = rf"(?:[{_LETTERS}0-9-]{{1,63}}\.){{1,8}}[A-Za-z]{{2,12}}"
 _ENDINGS = (
     "com org net edu gov io ai dev app info biz co uk de fr cn jp us ca au eu me tv ly it es ru kr hk tw ch at nl xyz"
 ).replace(" ", "|")
-_IN_URL = r"[!#-;=?-\[\]^_a-~]"  # ASCII but for space, quotes, <, >, \ and `
-_EMAIL = rf"(?<![A-Za-z0-9_.+-])[A-Za-z0-9_.+-]{{1,64}}@{_HOST}(?![A-Za-z0-9_-])"
+_IN_URL = r"[!#-;=?-\[\]^_a-~\u00c0-\u024f\u0400-\u052f]"  # of ASCII, all but space, quotes, <, >, \ and `
+_EMAIL = rf"(?<![{_LETTERS}0-9_.+-])[{_LETTERS}0-9_.+-]{{1,64}}@{_HOST}(?![A-Za-z0-9_-])"
 _URL = (
     rf"(?<![A-Za-z0-9_])(?i:https?|ftp)://{_IN_URL}+|(?<![A-Za-z0-9_.])(?i:www)\.{_IN_URL}+"
-    rf"|(?<![A-Za-z0-9_.@-])(?:[A-Za-z0-9-]{{2,63}}\.){{1,4}}(?:{_ENDINGS})(?:[/?#]{_IN_URL}*|:\d+(?:/{_IN_URL}*)?)?(?![A-Za-z0-9_-])"
+    rf"|(?<![{_LETTERS}0-9_.@-])(?:[{_LETTERS}0-9-]{{2,63}}\.){{1,4}}(?:{_ENDINGS})(?:[/?#]{_IN_URL}*|:\d+(?:/{_IN_URL}*)?)?(?![A-Za-z0-9_-])"
 )
 _PHONE = (
     r"(?<![A-Za-z0-9_.,+-])(?:"
-    r"\+\d{1,3}(?:[ -]?\(?\d{1,4}\)?){2,6}"  # +44 20 7946 0958
+    r"\+\d{1,3}(?:[ -]\d{1,12}|[ -]?\(\d{1,5}\)\d{0,12}){1,6}|\+\d{7,15}(?!\d)"  # +44 20 7946 0958, +442079460958
     r"|(?:\d[ -])?\(\d{2,5}\)[ -]?\d{2,4}(?:[ -]\d{2,4}){1,3}"  # (555) 123-4567, 8 (495) 123-45-67
     r"|\d{1,4}-\d{2,4}-\d{3,4}(?:-\d{3,4})?"  # 1-800-555-0199, 03-1234-5678, 400-820-8820
     r"|0\d{2,3}-\d{7,8}"  # 010-12345678
@@ -44,8 +48,9 @@ _FORMULA = (
     r"|\$(?=[^\s$])(?=[^$]{0,300}[\\^_=+])[^$]{1,300}(?<=\S)\$(?!\d)|(?<!\S)\$[A-Za-z]\$(?![A-Za-z0-9])"
     r"|\\[A-Za-z]{1,20}(?:\[[^\[\]]{0,20}\])?(?:\{[^{}]{0,80}\}){0,2}(?:\{(?:[^{}]|\{[^{}]{0,80}\}){0,200}\}){0,2}"
 )
-_UNIT = "|".join(re.escape(unit) for unit in sorted([*UNITS, "℃", "m²", "m³"], key=len, reverse=True))
-_AFTER_NUMBER = rf"(?<=\d) ?(?:{_UNIT})(?![A-Za-z0-9_²³])"
+_UNITS = {"℃", "m²", "m³"}.union(UNITS, chinese.UNITS, korean.UNITS, *(locale.units for locale in LOCALES.values()))
+_UNIT = "|".join(re.escape(unit) for unit in sorted(_UNITS - {"%"}, key=len, reverse=True))
+_AFTER_NUMBER = rf"(?<=\d) ?(?:{_UNIT})(?![{_LETTERS}\u0400-\u052f0-9_²³])"
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,8 @@ def set_aside(text: str, options: TextOptions, tags: Collection[str]) -> tuple[s
             return written
         if kind == "phone" and (options.phone == "number" or _is_date(written) or sum(map(str.isdigit, written)) < 7):
             return written
+        if kind == "formula" and written[1:].isalpha() and written[1:] not in COMMANDS:
+            return f" {written[1:]}"  # C:\Users
         entities.append(Entity(kind, written))
         return chr(_BASE + len(entities) - 1)
 

@@ -26,6 +26,8 @@ _POWER = re.compile(r"\s*\^\s*(?:\{([^{}]*)\}|(-?\d+|\w|\*))")
 _INDEX = re.compile(r"_(?:\{([^{}]*)\}|(\w))")
 _COMMAND = re.compile(r"\\([A-Za-z]+)")
 _PIECE = re.compile(r"\d+(?:\.\d+)?|[A-Za-z]|[^\W\d_]|\S")
+COMMANDS = frozenset([*_SIGNS, *_GREEK_NAMES, *_SILENT, "sqrt", "frac", "dfrac", "tfrac"])
+"""The names that have a reading without braces, too."""
 _DEEPEST = 8  # groups inside groups
 
 # Marks between the steps: what is already words is kept in a list and shown as one private character.
@@ -35,6 +37,11 @@ _WORDS_BASE = 0x100000
 def read_formula(written: str, language: str, read_number: Callable[[str], str]) -> str:
     """The words of a formula. read_number: digits with a decimal point → words."""
     return _Reader(language, read_number).read(_bare(written))
+
+
+def _either(match: re.Match[str], group: int) -> str:
+    """What stands in braces, perhaps nothing, or the group after it: one character without braces."""
+    return match[group + 1] if match[group] is None else match[group]
 
 
 def _bare(written: str) -> str:
@@ -82,7 +89,7 @@ class _Reader:
         return self._keep(self._join([self._signs["√"], self._words(match[2])]))
 
     def _limits(self, match: re.Match[str]) -> str:
-        start, end = self._words(match[2] or match[3]), self._words(match[4] or match[5])
+        start, end = self._words(_either(match, 2)), self._words(_either(match, 4))
         sign = self._signs[_SIGNS[match[1]]]
         if self._language in TIGHT or self._language == "ko":
             words = (start, self._phrases["from"], end, self._phrases["till"])
@@ -90,7 +97,7 @@ class _Reader:
         return self._keep(f"{sign} {self._phrases['from']} {start} {self._phrases['till']} {end},")
 
     def _power(self, match: re.Match[str]) -> str:
-        exponent = match[1] if match[1] is not None else match[2]
+        exponent = _either(match, 1)
         if exponent in ("2", "3"):
             return self._keep(self._phrases["squared" if exponent == "2" else "cubed"])
         if exponent.strip() in ("\\circ", "∘"):
@@ -133,5 +140,5 @@ class _Reader:
             return " ".join(words)
         text = ""
         for word in words:
-            text += (" " if text[-1:].isascii() and word[0].isascii() and text else "") + word
+            text += (" " if text[-1:].isascii() and word[:1].isascii() and text and word else "") + word
         return text

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 
 from text.atoms import IS_WIDE, LONGEST_WORD, SPACE, atom_end, is_cut_short
+from text.clean import LIST_ITEM
 from text.english_words import ABBREVIATIONS, TITLES
 
 POLICIES = ("sentence", "clause")
@@ -27,7 +28,6 @@ _NUMERALS = frozenset("〇零一二三四五六七八九十百千万萬亿億兆
 
 _TAG = re.compile(r"<[^<>]*>|\[[^\[\]]*\]")
 _MARKUP = re.compile(r"<[^<>]*>")
-_LIST_ITEM = re.compile(r"(?:[-*•·]|\d{1,2}[.)])\s")
 _LIST_ITEM_LENGTH = 4
 
 # Words whose dot ends no sentence. A single letter is an initial.
@@ -192,7 +192,7 @@ def _mark_of_space(space: str, scan: _Scan, text: str, end: int, final: bool) ->
     """A blank line, or a list item on the next line, ends what has no mark of its own."""
     if "\n" not in space or not scan.has_letters:
         return _Mark.NONE
-    if space.count("\n") > 1 or _LIST_ITEM.match(text, end):
+    if space.count("\n") > 1 or LIST_ITEM.match(text, end):
         return _Mark.BREAK
     return None if not final and len(text) < end + _LIST_ITEM_LENGTH else _Mark.NONE
 

@@ -16,7 +16,7 @@ _NATIVE_WANTED = (
     "시간 시 개 명 살 번째 번 마리 권 잔 병 대 장 벌 켤레 송이 그루 채 척 가지 군데 사람 달 배 곡 줄 통 끼 쌍"
 )
 _NATIVE_COUNTERS = _NATIVE_WANTED.split()
-_UNITS = {
+UNITS = {
     "km/h": "시속 킬로미터", "m/s": "초속 미터", "km²": "제곱킬로미터", "m²": "제곱미터", "㎡": "제곱미터",
     "m³": "세제곱미터", "km": "킬로미터", "cm": "센티미터", "mm": "밀리미터", "m": "미터", "kg": "킬로그램",
     "mg": "밀리그램", "g": "그램", "ml": "밀리리터", "mL": "밀리리터", "l": "리터", "L": "리터", "kWh": "킬로와트시",
@@ -41,7 +41,7 @@ _MONTH = re.compile(r"(?<!\d)(1[0-2]|0?[1-9])월")
 _MONEY = re.compile(rf"({_alternatives(_CURRENCIES)}) ?({_NUMBER})(?: ?([만억조]))?")
 _RANGE = re.compile(rf"{_BEFORE}({_NUMBER}) ?[~∼〜–-] ?(?=(?:{_NUMBER}))")
 _COUNTED = re.compile(rf"{_BEFORE}(\d{{1,2}})( ?)({_alternatives(_NATIVE_COUNTERS)})(?!간|계|대)")
-_MEASURED = re.compile(rf"{_BEFORE}([-−]?)({_NUMBER}) ?({_alternatives(_UNITS)})(?![A-Za-z²³])")
+_MEASURED = re.compile(rf"{_BEFORE}([-−]?)({_NUMBER}) ?({_alternatives(UNITS)})(?![A-Za-z²³])")
 _FRACTION = re.compile(r"(?<![\d/])(\d{1,3})/(\d{1,3})(?![\d/])")
 _NEGATIVE = re.compile(r"(?<![\w.)])[-−](?=\d)")
 _LONE = re.compile(_NUMBER)
@@ -113,7 +113,7 @@ def _clock(match: re.Match[str]) -> str:
 
 
 def _measured(match: re.Match[str]) -> str:
-    name = _UNITS[match[3]]
+    name = UNITS[match[3]]
     sign = ("영하 " if name == "도" else "마이너스 ") if match[1] else ""
     prefix, _, unit = name.rpartition(" ")
     return f"{prefix} {sign}{read_number(match[2])} {unit}".strip()

@@ -1,4 +1,4 @@
-"""Which language a text is written in: by script, and for Latin script by its smallest words."""
+"""Which language words in Latin script are in: by the smallest among them."""
 
 from __future__ import annotations
 
@@ -24,30 +24,7 @@ _ENGLISH_WORDS = (
 )
 _ENGLISH = frozenset(_ENGLISH_WORDS.split())
 _FOREIGN = {language: frozenset(words.split()) for language, words in _SMALL_WORDS.items()}
-_HAN = re.compile("[\u4e00-\u9fff]")
-_KANA = re.compile("[\u3041-\u3096\u30a1-\u30fa\uff66-\uff9d]")
-_HANGUL = re.compile("[\uac00-\ud7a3\u1100-\u11ff\u3130-\u318f]")
 _LATIN = re.compile("[A-Za-z\u00aa\u00ba\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u024f\u1e00-\u1eff\u0300-\u036f]")
-_WORD = re.compile(r"[^\W\d_]+(?:['’][^\W\d_]+)?")
-_SAMPLE = 2000  # characters; enough to tell
-
-
-def has_han(text: str) -> bool:
-    """Whether a Chinese character is in the text (the only question CosyVoice's own front end asks)."""
-    return _HAN.search(text) is not None
-
-
-def language_of(text: str) -> str:
-    """ "zh", "ja", "ko", "en", another code for Latin script, or "other"; digits and symbols alone are "en"."""
-    text = text[:_SAMPLE]
-    if has_han(text) or _KANA.search(text):
-        kana = len(_KANA.findall(text))
-        return "ja" if kana and kana * 4 >= len(_HAN.findall(text)) else "zh"
-    if _HANGUL.search(text):
-        return "ko"
-    if foreign_letter(text) is not None:
-        return "other"
-    return latin_language(_WORD.findall(text)) or "en"
 
 
 def latin_language(words: Iterable[str]) -> str | None:

@@ -1,18 +1,18 @@
 """Markdown to the words it shows: marks go, links keep their text, tables become clauses, code blocks are left out.
 
-Works on the lines a user typed, before `text.clean` joins them. Every pattern is bounded, so time stays linear.
+Works on the lines a user typed, before `text.clean` joins them. No pattern tries a run of one
+character again from each of its places, so time stays linear.
 """
 
 from __future__ import annotations
 
 import re
 
-_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})[^`\n]*$")
-_HEADING = re.compile(r"^ {0,3}#{1,6}\s+(.*?)\s*#*$")
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,}(?!~))[^`\n]*$")
+_HEADING = re.compile(r"^ {0,3}#{1,6}\s+(.*)$")
 _RULE = re.compile(r"^ {0,3}(?:[-*_]\s*){3,}$")
 _QUOTE = re.compile(r"^ {0,3}(?:>\s?)+")
 _BULLET = re.compile(r"^\s{0,20}[-*+]\s+(?:\[[ xX]\]\s)?(?=\S)")
-_TABLE_RULE = re.compile(r"^\s*\|?\s*:?-{2,}:?\s*(?:\|\s*:?-{2,}:?\s*)*\|?\s*$")
 _TABLE_ROW = re.compile(r"^\s*\|(.*)\|\s*$")
 _LINK = re.compile(
     r"!?\[([^\[\]\n]{0,300})\]\([^()\s]{1,500}(?:\([^()\s]{0,100}\)[^()\s]{0,200})?(?: +\"[^\"\n]{0,200}\")?\)"
@@ -55,12 +55,12 @@ def strip_markdown(text: str, *, read_code: bool = False) -> tuple[str, bool]:
 
 
 def _line(line: str) -> str:
-    if _RULE.match(line) or (_TABLE_RULE.match(line) and "|" in line) or _DEFINITION.match(line):
+    if _RULE.match(line) or _is_table_rule(line) or _DEFINITION.match(line):
         return ""
     line = _QUOTE.sub("", line)
     heading = _HEADING.match(line)
     if heading:
-        line = f"\n{heading[1]}\n"
+        line = f"\n{_without_closing_marks(heading[1])}\n"
     row = _TABLE_ROW.match(line)
     if row:
         cells = [cell.strip() for cell in row[1].split("|")]
@@ -72,6 +72,17 @@ def _line(line: str) -> str:
     line = _STRUCK.sub(r"\1", _BOLD.sub(r"\1", line))
     line = _STRONG.sub(lambda match: match[1] or match[2], line)
     return _ESCAPE.sub(r"\1", line)
+
+
+def _is_table_rule(line: str) -> bool:
+    return "|" in line and "--" in line and not line.strip().strip("|:- \t")
+
+
+def _without_closing_marks(heading: str) -> str:
+    """`## Title ##` is closed by its last marks; the one of "C#" is part of a word."""
+    heading = heading.rstrip()
+    bare = heading.rstrip("#")
+    return bare.rstrip() if not bare or bare[-1].isspace() else heading
 
 
 def _reference(match: re.Match[str]) -> str:

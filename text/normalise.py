@@ -22,7 +22,7 @@ from text.options import LANGUAGES, TextOptions
 from text.spans import Span, find_spans
 
 _HEAD = re.compile(r"[\s,;:.!?，。！？；：、…]*")
-_TAIL = re.compile(r"[\s,;:，；：、]*\Z")
+_TAIL = " ,;:，；：、"
 _ISO_TIME = re.compile(r"(?<![\w-])(\d{4}-\d\d-\d\d)T(\d\d:\d\d(?::\d\d)?)(?:\.\d{1,9})?(Z?)(?!\w)")
 # Where an entity was left out, its spaces are not.
 _LEFT_OUT = re.compile(r" +( |[,.;!?](?:\s|$))")
@@ -30,7 +30,6 @@ _LEFT_OUT = re.compile(r" +( |[,.;!?](?:\s|$))")
 READERS: dict[str, Callable[[str], str]] = {
     "zh": chinese.read_chinese,
     "yue": chinese.read_chinese,
-    "en": lambda text: bind_numbers(read_english(text)),
     "ja": read_japanese,
     "ko": read_korean,
     **{code: partial(read_european, language=code) for code in LOCALES},
@@ -80,7 +79,7 @@ def normalise(text: str, options: TextOptions, tags: Collection[str]) -> tuple[l
 def read_english_text(text: str, options: TextOptions) -> str:
     """A cleaned text, all of it read as English, whatever its words are."""
     text, entities = set_aside(_ISO_TIME.sub(_date_and_time, text), options, ())
-    text = put_back(read_english(text), entities, lambda entity: _entity(entity, "en", options))
+    text = put_back(read_english(text, options.phone), entities, lambda entity: _entity(entity, "en", options))
     return _LEFT_OUT.sub(r"\1", text).replace("\u00a0", " ")
 
 
@@ -96,7 +95,7 @@ def _read(span: Span, entities: list[Entity], options: TextOptions, at_start: bo
     language = span.language
     if language not in LANGUAGES:
         return Span(put_back(span.text, entities, _written), language)
-    read = READERS[language]
+    read = partial(_read_english, phone=options.phone) if language == "en" else READERS[language]
     # The English reader takes marks at the ends of a text away.
     text = _read_inside(span.text, read, at_start) if language == "en" else read(span.text)
     text = _LEFT_OUT.sub(r"\1", put_back(text, entities, lambda entity: _entity(entity, language, options)))
@@ -105,14 +104,17 @@ def _read(span: Span, entities: list[Entity], options: TextOptions, at_start: bo
     return Span(text, language)
 
 
+def _read_english(text: str, phone: str) -> str:
+    return bind_numbers(read_english(text, phone))
+
+
 def _read_inside(text: str, read: Callable[[str], str], at_start: bool) -> str:
     """`read(text)` with the spaces and marks at both ends kept, as they part it from its neighbours."""
     head = _HEAD.match(text)[0]  # type: ignore[index]
-    tail = _TAIL.search(text, len(head))[0]  # type: ignore[index]
-    core = text[len(head) : len(text) - len(tail)]
-    if not core:
+    end = len(text.rstrip(_TAIL))
+    if end <= len(head):
         return text
-    return ("" if at_start else head) + read(core) + tail
+    return ("" if at_start else head) + read(text[len(head) : end]) + text[end:]
 
 
 def _date_and_time(match: re.Match[str]) -> str:

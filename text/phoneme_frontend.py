@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from text import languages, split
@@ -15,6 +16,9 @@ from text.options import AUTO, TextOptions
 from text.phonemes import MARKS, PhonemeInventory, Phonemizer, check_english_letters, cut_endless_words, plain_letters
 from text.preparation import prepare
 from text.pronunciation import Capabilities
+
+_TOUCHING_LITERALS = re.compile(f"{LITERAL.pattern}(?={LITERAL.pattern})")
+_SOUNDS_PER_WORD = 6
 
 
 class PhonemeFrontend(TextFrontend):
@@ -54,18 +58,21 @@ class PhonemeFrontend(TextFrontend):
         text, literals, warnings = prepare(text, options, literals, self.capabilities)
         warnings += unknown_tags(text, self._tags)
         segments = []
-        for utterance in split.split_words(self._normalise(text, options), self._longest):
+        for utterance in split.split_words(self._normalise(text, options), self._longest, _words(literals)):
             phonemes = self._phonemes(utterance, literals)
             if not self._inventory.has_sound(phonemes):
                 continue
             if phonemes[-1] not in MARKS:  # the phonemizer takes the dot of "six C." for an abbreviation's
                 phonemes += utterance.rstrip("\"'")[-1]
+            if phonemes[-1] == ",":  # no utterance ended so in the training: the voice goes on with words of its own
+                phonemes = phonemes[:-1] + "."
             segments.append(Segment(fill_spoken(utterance, literals), self._inventory.fit(phonemes)))
         return segments, warnings
 
     def _normalise(self, text: str, options: TextOptions) -> str:
         text = TAG.sub(lambda match: " " if match[0] in self._tags else match[0], text)
         check_english_letters(languages.foreign_letter(text, allowed="".join(SYMBOLS)))
+        text = _TOUCHING_LITERALS.sub(r"\g<0> ", text)
         return cut_endless_words(plain_letters(read_english_text(text, options)))
 
     def _phonemes(self, utterance: str, literals: Sequence[Literal]) -> str:
@@ -84,3 +91,13 @@ class PhonemeFrontend(TextFrontend):
 
     def _words(self, text: str) -> str:
         return self._phonemize(text) if text.strip() else ""
+
+
+def _words(literals: Sequence[Literal]) -> split.Length:
+    """Spoken words, where a literal of many sounds is as long as the words of as many."""
+    sizes = [max(split.count_words(word.spoken), len(word.tokens) // _SOUNDS_PER_WORD) for word in literals]
+
+    def size(text: str) -> int:
+        return split.count_words(text) + sum(sizes[ord(word) - LITERAL_BASE] - 1 for word in LITERAL.findall(text))
+
+    return size

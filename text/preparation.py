@@ -11,7 +11,7 @@ from text.markdown import strip_markdown
 from text.normalise import Warning
 from text.options import AUTO, TextOptions
 from text.pronunciation import Capabilities, apply
-from text.spans import find_spans
+from text.spans import find_spans, main_language
 
 MAX_INPUT_CHARS = 20_000
 
@@ -33,28 +33,34 @@ def prepare(
             warnings.append(Warning("code_skipped", "A code block was left out; option code: read has it spoken."))
     if options.emoji == "name":
         text = _name_emoji(text, _language_of_names(text, options, len(literals)))
+        _check_length(text)
     text = clean(text, len(literals))
     if not options.pronunciations:
         return text, tuple(literals), warnings
     text, used = apply(text, options.pronunciations, capabilities, literals)
+    _check_length(text)
     return without_control_tokens(text), used, warnings
 
 
 def check(text: str) -> None:
     """Raises TextError input_empty or input_too_long."""
+    _check_length(text)
+    if not text.strip():
+        raise TextError("input_empty", "The input is empty.")
+
+
+def _check_length(text: str) -> None:
+    """Of a text as it came, and again where words took the place of shorter ones."""
     if len(text) > MAX_INPUT_CHARS:
         raise TextError(
             "input_too_long", f"The input has {len(text):,} characters; at most {MAX_INPUT_CHARS:,} are spoken at once."
         )
-    if not text.strip():
-        raise TextError("input_empty", "The input is empty.")
 
 
 def _language_of_names(text: str, options: TextOptions, literals: int) -> str:
     if options.language != AUTO:
         return options.language
-    spans = find_spans(clean(text, literals))
-    return max(spans, key=lambda span: len(span.text)).language if spans else "en"
+    return main_language(find_spans(clean(text, literals)))
 
 
 def _name_emoji(text: str, language: str) -> str:

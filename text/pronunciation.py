@@ -7,7 +7,7 @@ CosyVoice 2 knows words only; an entry may bring `replace` beside its sounds for
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -69,6 +69,20 @@ class Pronunciation:
                 )
 
 
+class Lexicon(tuple[Pronunciation, ...]):
+    """Pronunciations for many texts: thousands of entries are hashed once, not for each text that looks them up."""
+
+    _hash: int | None = None
+
+    def __new__(cls, entries: Iterable[Pronunciation]) -> Lexicon:
+        return entries if isinstance(entries, cls) else super().__new__(cls, entries)
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = super().__hash__()
+        return self._hash
+
+
 def literal(spoken: str, alphabet: str, sounds: str, capabilities: Capabilities, possessive: bool = False) -> Literal:
     """The word `spoken` said as `sounds` in one of ALPHABETS; possessive: with 's behind it.
 
@@ -115,7 +129,7 @@ def apply(
         return text, tuple(literals)
     if len(pronunciations) > MAX_PRONUNCIATIONS:
         raise _invalid(f"There are {len(pronunciations):,} pronunciations; at most {MAX_PRONUNCIATIONS:,} are applied.")
-    entries = _entries(tuple(pronunciations), capabilities)
+    entries = _entries(Lexicon(pronunciations), capabilities)
     used = list(literals)
     places = {known: place for place, known in enumerate(used)}
     parts: list[str] = []
@@ -138,8 +152,8 @@ def apply(
 
 
 @lru_cache(maxsize=4)
-def _entries(pronunciations: tuple[Pronunciation, ...], capabilities: Capabilities) -> _Entries:
-    """Kept, as every passage of a marked-up text has the same."""
+def _entries(pronunciations: Lexicon, capabilities: Capabilities) -> _Entries:
+    """Kept, as every passage of a marked-up text, and every piece of one that arrives, has the same."""
     return _Entries(pronunciations, capabilities)
 
 
@@ -148,10 +162,10 @@ class _Entries:
 
     def __init__(self, pronunciations: Sequence[Pronunciation], capabilities: Capabilities) -> None:
         self._capabilities = capabilities
-        self._entries: dict[str, Pronunciation] = {}
+        self._entries: dict[str, Pronunciation | str] = {}  # str: the words that are said instead
         for entry in pronunciations:
-            self._entries.setdefault(_folded(clean(entry.text)), entry)
-            _said(entry, entry.text, capabilities, possessive=False)  # refused now if ever
+            said = _said(entry, entry.text, capabilities, possessive=False)  # refused now if ever
+            self._entries.setdefault(_folded(clean(entry.text)), said if isinstance(said, str) else entry)
         lengths: dict[str, set[int]] = {}
         for word in self._entries:
             lengths.setdefault(word[0], set()).add(len(word))
@@ -171,12 +185,16 @@ class _Entries:
                 continue
             for length in self._lengths.get(folded[start], ()):
                 entry = self._entries.get(folded[start : start + length])
-                if entry is not None and not _inside_word(text, start + length):
-                    place = start + length
-                    possessive = _has_sounds_of_english(entry) and _POSSESSIVE.match(text, place)
-                    place = possessive.end() if possessive else place
-                    yield start, place, _said(entry, text[start:place], self._capabilities, bool(possessive))
+                if entry is None or _inside_word(text, start + length):
+                    continue
+                place = start + length
+                if isinstance(entry, str):
+                    yield start, place, entry
                     break
+                possessive = _has_sounds_of_english(entry) and _POSSESSIVE.match(text, place)
+                place = possessive.end() if possessive else place
+                yield start, place, _said(entry, text[start:place], self._capabilities, bool(possessive))
+                break
 
     def _is_tag(self, text: str) -> bool:
         return len(text) > 1 and (text[0] == "<" or text in self._capabilities.phones)

@@ -50,7 +50,7 @@ def volume(value: str) -> float:
     """ "soft", "+6dB", "-20%" → the factor of amplitude."""
     factor = _VOLUMES.get(value)
     if match := _DECIBEL.fullmatch(value):
-        factor = 10 ** (float(match[1] + match[2]) / 20)
+        factor = 10 ** (_bounded(match) / 20)
     elif (match := _PERCENT.fullmatch(value)) and match[1]:
         factor = _percent(match)
     if factor is None or not 0 <= factor <= MAX_GAIN:
@@ -62,12 +62,17 @@ def pitch(value: str) -> float:
     """ "high", "+10%", "-2st" → the factor of frequency."""
     factor = _PITCHES.get(value)
     if match := _SEMITONES.fullmatch(value):
-        factor = 2 ** (float(match[1] + match[2]) / 12)
+        factor = 2 ** (_bounded(match) / 12)
     elif (match := _PERCENT.fullmatch(value)) and match[1]:
         factor = _percent(match)
     if factor is None or not MIN_PITCH <= factor <= MAX_PITCH:
         raise ValueError(f"pitch is one of {', '.join(_PITCHES)}, or like +10% or -2st, within an octave.")
     return factor
+
+
+def _bounded(match: re.Match[str]) -> float:
+    """Beyond any limit, but still in range of a power."""
+    return max(-600.0, min(600.0, float(match[1] + match[2])))
 
 
 def _percent(match: re.Match[str]) -> float:

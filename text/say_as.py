@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import islice
 
 from text import english_numbers
 from text.addresses import read_phone
@@ -29,6 +30,7 @@ _DATE_FORMATS = ("ymd", "mdy", "dmy", "ym", "my", "md", "dm", "y", "m", "d")
 _ISO_DATE = re.compile(r"\d{4}-\d{1,2}-\d{1,2}")
 _EAST_ASIAN = {"zh": "年月日", "yue": "年月日", "ja": "年月日", "ko": "년월일"}
 _MINUS = {"-", "−"}
+_WIDTHS = {"y": 4, "m": 2, "d": 2}
 _SMALLEST, _LARGEST = {"y": 1, "m": 1, "d": 1}, {"y": 9999, "m": 12, "d": 31}
 
 
@@ -41,7 +43,7 @@ def say_as(content: str, kind: str, form: str | None, language: str) -> str:
     kind = _ALIASES.get(kind, kind)
     if kind == "date":
         return _date(content, form, language)
-    if form is not None and kind not in ("time", "telephone"):
+    if form is not None:
         raise ValueError(f"say-as {kind} takes no format.")
     return _KINDS[kind](content, language)
 
@@ -150,12 +152,20 @@ def _date(content: str, form: str | None, language: str) -> str:
         form = "mdy" if language == "en" and form == "dmy" else form
     if form not in _DATE_FORMATS:
         raise ValueError(f"format is one of {', '.join(_DATE_FORMATS)}.")
-    groups = [int(group) for group in re.findall(r"\d{1,4}", content)]
+    groups = [int(group) for group in _groups(content, form)]
     values = dict(zip(form, groups, strict=False))
     in_range = all(_SMALLEST[part] <= value <= _LARGEST[part] for part, value in values.items())
     if len(groups) != len(form) or not in_range or not re.fullmatch(r"[\d\s./\-年月日년월일]+", content):
         raise ValueError(f"“{content:.40}” is no date of the format {form}.")
     return _written_date(values, language)
+
+
+def _groups(content: str, form: str) -> list[str]:
+    """The numbers of a date; of digits without anything between them as many as each part has."""
+    if len(content) != sum(map(_WIDTHS.__getitem__, form)) or not content.isdecimal():
+        return re.findall(r"\d{1,4}", content)
+    digits = iter(content)
+    return ["".join(islice(digits, _WIDTHS[part])) for part in form]
 
 
 def _written_date(values: dict[str, int], language: str) -> str:

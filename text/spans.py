@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -74,6 +74,15 @@ def find_spans(text: str, language: str = AUTO) -> list[Span]:
     if language == AUTO:
         runs = _joined_with_neighbours(runs)
     return list(_spans(text, runs))
+
+
+def main_language(spans: Sequence[Span]) -> str:
+    """That of most letters; one without rules counts as English."""
+    letters: dict[str, int] = {}
+    for span in spans:
+        letters[span.language] = letters.get(span.language, 0) + sum(map(str.isalpha, span.text))
+    language = max(letters, key=lambda language: letters[language], default="en")
+    return language if language in LANGUAGES else "en"
 
 
 def _runs(text: str) -> Iterator[_Run]:

@@ -8,7 +8,8 @@ trained on short utterances: balanced runs of words, cut where a speaker would b
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 
 CHINESE_MARKS = "。？！；：、.?!;"
 ENGLISH_MARKS = ".?!;:"
@@ -94,7 +95,7 @@ def _middle_cut(text: str) -> int:
         cuts = [match.end() if at_end else match.start() for match in pattern.finditer(text)]
         cuts = [cut for cut in cuts if len(text) / 5 < cut < len(text) * 4 / 5]
         if tags:
-            cuts = [cut for cut in cuts if not any(start < cut < end for start, end in tags)]
+            cuts = [cut for cut in cuts if not _is_inside(cut, tags)]
         if cuts:
             return min(cuts, key=lambda cut: abs(cut - middle))
     cut = len(text) // 2
@@ -103,6 +104,12 @@ def _middle_cut(text: str) -> int:
         if inside:  # around it, unless it is all there is
             cut = inside[0] or inside[1]
     return cut if 0 < cut < len(text) else len(text) // 2
+
+
+def _is_inside(cut: int, spans: Sequence[tuple[int, int]]) -> bool:
+    """spans: in order, none in another."""
+    before = bisect_left(spans, (cut, 0)) - 1  # the last that starts before the cut
+    return before >= 0 and cut < spans[before][1]
 
 
 # -- short utterances ------------------------------------------------------------------------------------------
@@ -120,26 +127,26 @@ _SHORT = 3  # words; utterances shorter than this were not trained
 _RESERVE = 2  # words; a longer utterance is allowed where it saves a bad cut
 
 
-def split_words(text: str, longest: int) -> list[str]:
-    """Utterances of at most `longest` words, balanced around less, at sentence ends, clauses, small words.
-
-    text: normalised English. Each utterance ends in a mark (a comma where the sentence goes on).
-    A sentence of one or two words joins its neighbour.
-    """
-    utterances: list[str] = []
-    for sentence in filter(str.strip, _SENTENCE_END.split(text)):
-        utterances += _cut_sentence(sentence.split(), longest)
-    return _join_short(utterances, longest)
-
-
 def count_words(text: str) -> int:
     """Spoken words: "forty-two" counts as two, a literal as one."""
     return len(re.findall(r"[^\W_]+(?:['’][^\W_]+)*|[\ue000-\uf8ff]", text))
 
 
-def _cut_sentence(words: list[str], longest: int) -> list[str]:
+def split_words(text: str, longest: int, size: Length = count_words) -> list[str]:
+    """Utterances of at most `longest` words, balanced around less, at sentence ends, clauses, small words.
+
+    text: normalised English. Each utterance ends in a mark (a comma where the sentence goes on).
+    A sentence of one or two words joins its neighbour. size: spoken words of a string.
+    """
+    utterances: list[str] = []
+    for sentence in filter(str.strip, _SENTENCE_END.split(text)):
+        utterances += _cut_sentence(sentence.split(), longest, size)
+    return _join_short(utterances, longest, size)
+
+
+def _cut_sentence(words: list[str], longest: int, size_of: Length) -> list[str]:
     """Least-cost cutting of one sentence: even parts, cut at the best places."""
-    sizes = [max(1, count_words(word)) for word in words]
+    sizes = [max(1, size_of(word)) for word in words]
     total = sum(sizes)
     target = total / -(-total // max(1, longest - _RESERVE))
     if total <= longest - _RESERVE:
@@ -182,12 +189,12 @@ def _with_mark(part: str, mark: str) -> str:
     return part if bare[-1:] in ".,;:!?" else bare + mark
 
 
-def _join_short(utterances: list[str], longest: int) -> list[str]:
+def _join_short(utterances: list[str], longest: int, size: Length) -> list[str]:
     """One- and two-word utterances join the next one where both fit, the last one the previous."""
     joined: list[str] = []
     for utterance in utterances:
-        words = count_words(utterance)
-        previous = count_words(joined[-1]) if joined else 0
+        words = size(utterance)
+        previous = size(joined[-1]) if joined else 0
         if joined and min(words, previous) < _SHORT and words + previous <= longest:
             joined[-1] += f" {utterance}"
         else:

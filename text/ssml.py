@@ -7,7 +7,7 @@ is refused, so that no instruction is lost unnoticed. Document types, and with t
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NoReturn
 from xml.parsers import expat
@@ -16,13 +16,13 @@ from text import prosody
 from text.arpabet import misaki
 from text.clean import clean
 from text.errors import TextError
-from text.languages import language_of
 from text.literals import LITERAL, Literal
 from text.options import AUTO, LANGUAGES
 from text.passages import Manner, Passage, Script
 from text.preparation import MAX_INPUT_CHARS
 from text.pronunciation import Capabilities, literal
 from text.say_as import say_as
+from text.spans import find_spans, main_language
 
 MAX_SSML_CHARS = 60_000
 MAX_DEPTH = 32
@@ -51,6 +51,8 @@ _ALPHABETS = {"ipa": "ipa", "cmu": "cmu", "x-cmu": "cmu", "x-arpabet": "cmu", "p
 _LANGUAGE_NAMES = {"cmn": "zh", "zh-hk": "yue", "zh-yue": "yue"}
 _LETTER_A = re.compile(r"(?<!\S)A(?!\S)")
 _TAGS = re.compile(r"<[^<>]*>")
+_MAX_WORD = 2_000  # characters of an element that is said as a whole
+_SAMPLE = 20_000  # characters of a document, enough to tell its language
 
 
 def parse_ssml(ssml: str, capabilities: Capabilities, language: str = AUTO) -> list[Passage]:
@@ -134,10 +136,13 @@ class _Reader:
 
     def _characters(self, data: str) -> None:
         data = LITERAL.sub("", " ".join(re.split(r"\s+", data)))
-        if self._word is not None:
-            self._word.content.append(data)
-        else:
-            self._script.add(self._manners[-1], data)
+        try:
+            if self._word is None:
+                self._script.add(self._manners[-1], data)
+            else:
+                self._word.add(data)
+        except ValueError as error:
+            raise self._invalid(str(error)) from None
 
     def _check(self, name: str, attributes: dict[str, str]) -> None:
         """Raises TextError unsupported_markup, and ValueError."""
@@ -178,7 +183,6 @@ class _Reader:
 
     def _say(self, word: _Word) -> None:
         """Raises ValueError, and TextError for kinds and sounds that there are not."""
-        content = clean("".join(word.content))
         if word.name == "sub":
             self._script.add(self._manners[-1], LITERAL.sub("", word.attributes["alias"]), apart=True)
         elif word.name == "phoneme":
@@ -186,10 +190,10 @@ class _Reader:
             if alphabet is None:
                 self._refuse(f"<phoneme alphabet={word.attributes['alphabet']:.40}>")
             sounds = word.attributes["ph"]
-            said = literal(content or clean(sounds), alphabet, sounds, self._capabilities)
+            said = literal(word.spoken or clean(sounds), alphabet, sounds, self._capabilities)
             self._script.add_literal(self._manners[-1], said)
         else:
-            self._say_as(content, word.attributes["interpret-as"], word.attributes.get("format"))
+            self._say_as(word.spoken, word.attributes["interpret-as"], word.attributes.get("format"))
 
     def _say_as(self, content: str, kind: str, form: str | None) -> None:
         language = self._manners[-1].language or self._document_language
@@ -209,8 +213,9 @@ class _Reader:
     def _document_language(self) -> str:
         if self._language != AUTO:
             return self._language
-        language = language_of(_TAGS.sub(" ", self._ssml))
-        return language if language in LANGUAGES and not self._capabilities.phonemes else "en"
+        if self._capabilities.phonemes:
+            return "en"
+        return main_language(find_spans(clean(_TAGS.sub(" ", self._ssml[:_SAMPLE]))))
 
     # -- refusals --------------------------------------------------------------------------------------------------
 
@@ -228,7 +233,17 @@ class _Word:
 
     name: str
     attributes: dict[str, str]
-    content: list[str] = field(default_factory=list)
+    content: str = ""
+
+    @property
+    def spoken(self) -> str:
+        return clean(self.content)
+
+    def add(self, text: str) -> None:
+        """Raises ValueError."""
+        self.content += text
+        if len(self.content) > _MAX_WORD:
+            raise ValueError(f"{self.name} holds at most {_MAX_WORD:,} characters.")
 
 
 def _invalid(message: str, line: int, column: int) -> TextError:

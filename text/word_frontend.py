@@ -7,12 +7,12 @@ from itertools import accumulate
 
 from text import chinese, japanese, split
 from text.frontend import Segment, TextFrontend, Tokenizer
-from text.literals import Literal, fill_spoken, fill_tokens
+from text.literals import LITERAL, LITERAL_BASE, Literal, fill_spoken, fill_tokens
 from text.normalise import Warning, normalise
-from text.options import LANGUAGES, TextOptions
+from text.options import TextOptions
 from text.preparation import prepare
 from text.pronunciation import Capabilities
-from text.spans import Span
+from text.spans import Span, main_language
 
 _TIGHT = ("zh", "yue", "ja")
 _OTHER_MARKS = split.ENGLISH_MARKS + "。？！；؟।"
@@ -57,19 +57,25 @@ class WordFrontend(TextFrontend):
             if not any(map(str.isalnum, spoken)):
                 continue
             tokens = "".join(map(self._for_tokenizer, piece)).replace("\u00a0", " ")
-            segments.append(Segment(spoken.strip(), fill_tokens(tokens, literals), _main_language(piece)))
+            segments.append(Segment(spoken.strip(), fill_tokens(tokens, literals), main_language(piece)))
         return segments, warnings
 
     def _split(self, spans: list[Span], literals: Sequence[Literal]) -> list[str]:
-        tight = _main_language(spans) in _TIGHT
+        tight = main_language(spans) in _TIGHT
         return split.split_paragraph(
             "".join(span.text for span in spans).strip(),
             marks=split.CHINESE_MARKS if tight else _OTHER_MARKS,
             stop="。" if tight else ".",
-            length=(lambda text: len(fill_spoken(text, literals)))
-            if tight
-            else (lambda text: self.count_tokens(fill_tokens(text, literals))),
+            length=self._characters(literals) if tight else self._tokens(literals),
         )
+
+    def _tokens(self, literals: Sequence[Literal]) -> split.Length:
+        return lambda text: self.count_tokens(fill_tokens(text, literals))
+
+    def _characters(self, literals: Sequence[Literal]) -> split.Length:
+        """Characters of Chinese or Japanese, whose sounds are two tokens each where a literal spells them."""
+        sizes = [max(len(word.spoken), self.count_tokens(word.tokens) // 2) for word in literals]
+        return lambda text: len(text) + sum(sizes[ord(word) - LITERAL_BASE] - 1 for word in LITERAL.findall(text))
 
     def _for_tokenizer(self, span: Span) -> str:
         if not (self._katakana and _in_kanji(span) and japanese.has_dictionary()):
@@ -79,15 +85,6 @@ class WordFrontend(TextFrontend):
 
 def _in_kanji(span: Span) -> bool:
     return span.language == "ja" and japanese.needs_dictionary(span.text)
-
-
-def _main_language(spans: Sequence[Span]) -> str:
-    """That of most letters; one without rules counts as English."""
-    letters: dict[str, int] = {}
-    for span in spans:
-        letters[span.language] = letters.get(span.language, 0) + sum(map(str.isalpha, span.text))
-    language = max(letters, key=lambda language: letters[language], default="en")
-    return language if language in LANGUAGES else "en"
 
 
 def _pieces(spans: list[Span], texts: list[str]) -> list[list[Span]]:

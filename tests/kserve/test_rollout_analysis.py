@@ -15,8 +15,17 @@ from tests.kserve.rollout_codes import error_codes
 from tests.kserve.rollout_stage import FIRST, SECOND, THIRD, Stage, manifest
 
 MONITORING = MANIFESTS / "overlays/monitoring"
-# What probes and calls that are not served are answered with; no request for speech ends in one of these.
-UNCOUNTED = {"not_ready", "unload_unsupported", "explain_unsupported"}
+# What probes and calls that are not served are answered with, and what an operator or a client has set: no doing of a
+# revision.
+UNCOUNTED = {
+    "not_ready",
+    "unload_unsupported",
+    "explain_unsupported",
+    "rate_limited",
+    "deadline_exceeded",
+    "voice_store_off",
+    "voice_store_read_only",
+}
 
 
 @pytest.fixture
@@ -218,7 +227,10 @@ def test_the_queries_are_those_that_a_real_prometheus_was_asked(stage: Stage) ->
         for query in stage.prometheus.queries
         if SECOND in query
     ]
-    faults = '"engine_error|nonfinite_audio|internal_error|engine_unavailable|overloaded|loading|draining"'
+    faults = (
+        '"engine_error|nonfinite_audio|internal_error|engine_unavailable|overloaded|loading|draining'
+        '|voice_damaged|voice_store_full|voice_store_unavailable"'
+    )
     counters = (
         "cosyserve_requests_total{SERIES}",
         f"cosyserve_requests_total{{SERIES,outcome=~{faults}}}",

@@ -36,6 +36,8 @@ CASES = {
     "a blank line behind a mark ends nothing twice": ("Hello!\n\nText", "Hello! Text"),
     "list items are sentences": ("Buy:\n- milk\n- eggs", "Buy: - milk. - eggs"),
     "a Chinese blank line": ("标题\n\n正文", "标题。正文"),
+    "half-width kana keep their voicing": ("ｶﾞｷﾞとﾊﾟ", "ガギとパ"),
+    "marks are not piled up": ("Z\u0335\u0321\u0308\u0337\u0316algo", "Z\u0335\u0321algo"),
     "space before a mark goes": ("n'est-ce pas\u202f?", "n'est-ce pas?"),
 }
 

@@ -25,6 +25,11 @@ def test_plain_words_are_left_as_they_are() -> None:
     assert read_english(text) == text
 
 
+def test_every_comma_of_a_long_text_is_kept() -> None:
+    text = ", ".join(["The keeper of the lighthouse counted boats"] * 60) + "."
+    assert read_english(text) == text
+
+
 @given(st.text(max_size=120))
 def test_any_text_becomes_letters_and_plain_marks(text: str) -> None:
     spoken = read_english(clean(text.encode("utf-8", "ignore").decode()))

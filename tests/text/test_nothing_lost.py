@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from models.config import load_config
 from models.tokenizer import Tokenizer
 from tests.golden import golden
+from tests.text.stalls import longest_stall
 from text import TextError, TextFrontend, TextOptions
 from text.clean import clean
 from text.english_numbers import cardinal
@@ -27,6 +28,12 @@ def frontend() -> TextFrontend:
 OFF = TextOptions(normalization="off", markdown="keep")
 WORDS = "bqQ好们說가나пшéöかナ .,!?，。、“”-\n"
 SCRIPTS = "bBqQ1 9好们說가나пшñéかナ .,!?，。、“”()-'\n"
+
+
+FORMULA_PIECES = [
+    "\\sum", "\\int", "_", "^", "{", "}", "{}", "\\frac", "\\sqrt", "[3]", "\\alpha", "\\circ", "\\text", "\\left",
+    "\\foo", "\\", "x", "n", "2", "3", "-1", "=", "+", " ", "(", ")", "½", "²", "²^2", "\\sum_{}^{n}", "\\frac{}{", "$",
+]  # fmt: skip
 
 
 def letters(text: str) -> str:
@@ -95,6 +102,39 @@ def test_hostile_repetition_costs_bounded_time(frontend: TextFrontend, unit: str
     except TextError as error:
         assert error.code in ("no_speakable_text", "unsupported_language")
     assert time.process_time() - start < 2
+
+
+# What is tried again from each place of a run costs quadratic time only where the run does not end as it should.
+RUNS = [
+    ("", " ", "x"), ("# a", " ", "b"), ("", "~", "`"), ("--", " ", "x"), ("# ", "#", "a"), ("a", ",", "a"),
+    ("好", "，", "好"), ("a\u0301", "\u0301", "\u0316" * 9_999), ("", "\u0f73", "x"), ("", "ﾞ\u0316", "x"),
+    ("", "[h]，", ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "unit", "behind"), RUNS)
+def test_no_run_of_one_character_keeps_other_threads_waiting(
+    frontend: TextFrontend, before: str, unit: str, behind: str
+) -> None:
+    text = before + unit * ((20_000 - len(before + behind)) // len(unit)) + behind
+
+    def speak() -> None:
+        try:
+            frontend.segments(text)
+        except TextError as error:
+            assert error.code in ("no_speakable_text", "unsupported_language")
+
+    assert longest_stall(speak) < 0.6
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.sampled_from(FORMULA_PIECES), max_size=12).map("".join),
+    st.sampled_from(["de", "en", "ja", "ko", "zh"]),
+)
+def test_any_formula_is_read(frontend: TextFrontend, formula: str, language: str) -> None:
+    text = f"So ${formula}$ {formula} 好"
+    assert frontend.segments(text, TextOptions(language=language, markdown="keep"))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ import pytest
 from models.config import EMBEDDED, load_config
 from models.tokenizer import Tokenizer
 from tests.golden import golden
+from tests.text.stalls import longest_stall
 from text import TextError, TextFrontend, TextOptions
+from text.entities import set_aside
 from text.options import LANGUAGES, MODES
 
 
@@ -56,6 +58,40 @@ READINGS = {
 
 def test_each_value_of_the_table_is_tested() -> None:
     assert set(READINGS) == {(option, value) for option, values in MODES.items() for value in values}
+
+
+ALSO = [
+    ("phone", "number", "Call 555-0199.", "Call five hundred fifty-five to zero one nine nine."),
+    ("phone", "skip", "Call 555-0199 now.", "Call now."),
+    ("unit", "keep", "Es sind 3 Std. und 5 кг.", "Es sind drei Std. und fünf кг."),
+    ("unit", "keep", "Осталось 5 км и 5 минут.", "Осталось пять км и пять минут."),
+    ("unit", "keep", "今天用3 mAh", "今天用三mAh。"),
+    ("math", "skip", "Open C:\\Users\\name now.", "Open C: Users name now."),
+    ("math", "skip", "So \\alpha and \\frac{1}{2} and \\foo{x} go.", "So and and go."),
+    ("url", "skip", "See https://münchen.de/größe now", "See now."),
+    ("url", "name", "See münchen.de now", "See link now."),
+    ("url", "skip", "访问https://example.com查看", "访问查看。"),
+    ("email", "skip", "Ask müller@example.de now", "Ask now."),
+    ("phone", "skip", "Call +44 (0)20 7946 0958 or +442079460958 or +86 13800138000 now.", "Call or or now."),
+]
+
+
+@pytest.mark.parametrize(("option", "value", "text", "expected"), ALSO)
+def test_a_value_holds_for_every_shape_of_what_it_is_about(
+    frontend: TextFrontend, option: str, value: str, text: str, expected: str
+) -> None:
+    assert spoken(frontend, text, **{option: value}) == expected
+
+
+def test_names_of_emoji_make_no_text_longer_than_may_be_spoken(frontend: TextFrontend) -> None:
+    with pytest.raises(TextError) as caught:
+        frontend.segments("👨‍👩‍👧‍👦" * 2_800, TextOptions(language="en", emoji="name"))
+    assert caught.value.code == "input_too_long"
+
+
+def test_long_numbers_of_telephones_are_looked_for_in_linear_time() -> None:
+    text = " +1234567890123456789012345678a" * 640
+    assert longest_stall(lambda: set_aside(text, TextOptions(), ())) < 0.5
 
 
 @pytest.mark.parametrize(("option", "value"), READINGS)

@@ -61,7 +61,7 @@ def test_a_question_stays_a_question_when_it_is_cut(frontend: TextFrontend) -> N
         "Would you be so kind as to tell me how I can get from the old station to the new harbor before it closes?"
     )
     assert len(segments) == 2
-    assert segments[0].tokens_text[-1] == "," and segments[-1].tokens_text[-1] == "?"
+    assert segments[0].tokens_text[-1] == "." and segments[-1].tokens_text[-1] == "?"
 
 
 def test_short_and_bare_input_is_complete(frontend: TextFrontend) -> None:

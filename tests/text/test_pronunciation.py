@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.config import EMBEDDED
+from models.config import EMBEDDED, load_config
 from models.tokenizer import Tokenizer
+from tests.golden import golden
 from tests.text.capabilities import PHONEMES, PHONES, WORDS, tokenizer
-from text import pronunciation
+from text import TextFrontend, TextOptions, pronunciation
 from text.errors import TextError
-from text.literals import Literal, fill_spoken, fill_tokens
-from text.pronunciation import MAX_PRONUNCIATIONS, Capabilities, Pronunciation
+from text.literals import Literal, fill_spoken, fill_tokens, placeholder
+from text.pronunciation import MAX_PRONUNCIATIONS, Capabilities, Lexicon, Pronunciation
 
 TOMATO = Pronunciation("tomato", cmu="T AH0 M EY1 T OW2")
 CHONGQING = Pronunciation("重庆", pinyin="chóng qìng")
@@ -225,6 +226,45 @@ def test_the_longest_list_and_the_longest_text_take_a_second() -> None:
     with pytest.raises(TextError) as caught:
         said("a", *entries, entries[0])
     assert caught.value.code == "invalid_pronunciation"
+
+
+def test_a_long_list_is_hashed_once_for_all_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    lexicon = Lexicon(Pronunciation(f"重{i}", replace="x") for i in range(50))
+    hashed = 0
+    plain = Pronunciation.__hash__
+
+    def counted(entry: Pronunciation) -> int:
+        nonlocal hashed
+        hashed += 1
+        return plain(entry)
+
+    monkeypatch.setattr(Pronunciation, "__hash__", counted)
+    for _ in range(3):
+        assert pronunciation.apply("重7", lexicon, PHONES)[0] == "x"
+    assert 0 < hashed <= 50
+
+
+def test_no_text_becomes_longer_than_may_be_spoken() -> None:
+    frontend = TextFrontend.for_model(load_config(golden(3).dir), tokenizer(3))
+    options = TextOptions(pronunciations=(Pronunciation("a", replace="b" * 500),))
+    began = time.process_time()
+    with pytest.raises(TextError) as caught:
+        frontend.segments("a " * 10_000, options)
+    assert caught.value.code == "input_too_long"
+    assert time.process_time() - began < 1
+
+
+def test_a_segment_is_as_long_as_its_sounds() -> None:
+    """A word of many sounds counts as what is heard, not as what is written, and words that touch can be parted."""
+    words = TextFrontend.for_model(load_config(golden(3).dir), tokenizer(3))
+    sounds = Pronunciation("重", pinyin="hao3 " * 20)
+    for segment in words.segments("重" * 100, TextOptions(pronunciations=(sounds,))):
+        assert segment.tokens_text.count("[") <= 2 * (60 + 80 + 20)
+    voice = TextFrontend.for_model(load_config(EMBEDDED), Tokenizer.load(EMBEDDED, 2))
+    long = Literal("so", "tˈu " * 12)
+    segments = voice.segments(placeholder(0) * 50, literals=[long])
+    assert len(segments) >= 50 * 12 / 16 / 2
+    assert sum(segment.tokens_text.count("tˈu") for segment in segments) == 50 * 12
 
 
 @given(st.text(alphabet="ab 重庆'’s[]<|>.", max_size=60))
