@@ -16,10 +16,12 @@ from bentoml.exceptions import BentoMLException
 
 from api.app import create_app
 from api.auth import KeyRing
-from api.exposure import check_exposure, host_and_port, listening_hosts
+from api.dictionaries import DictionaryStore
+from api.exposure import check_exposure, host_and_port, listening_hosts, may_be_open
 from api.front import Front
-from api.live_session import SESSIONS
+from api.live_session import DRAIN_SECONDS
 from api.oip.grpc_settings import grpc_address
+from api.open_sessions import SESSIONS
 from models.conditioning import Conditioning
 from models.config import load_config
 from models.errors import ModelError
@@ -67,9 +69,11 @@ async def _runner(name: str) -> AsyncGenerator[None, None]:
         raise RequestError("engine_unavailable", f"The {name} is not available. Try again shortly.", 503) from error
 
 
-def _open(voices: VoiceStore) -> None:
+def _open(voices: VoiceStore, dictionaries: DictionaryStore | None) -> None:
     try:
         voices.warm_up()
+        if dictionaries is not None:
+            dictionaries.warm_up()
     except (ModelError, RequestError) as error:
         die(error.message)
     except OSError as error:
@@ -88,7 +92,7 @@ def _keys() -> KeyRing | None:
 
 
 keys = _keys()
-public_api = create_app(Runners(), keys)
+public_api = create_app(Runners(), keys, local=not may_be_open())
 
 
 @bentoml.service(
@@ -133,7 +137,7 @@ class CosyVoice:
         self.engine_client = EngineClient(engine)
         await asyncio.to_thread(self.frontend.warm_up)
         if (voices := public_api.state.speaker.voices) is not None:
-            await asyncio.to_thread(_open, voices)
+            await asyncio.to_thread(_open, voices, public_api.state.speaker.dictionaries)
         if self._grpc_address is not None:
             await self._start_grpc(self._grpc_address)
         self._unready_from_sigterm()
@@ -150,13 +154,14 @@ class CosyVoice:
         self._grpc_drained = asyncio.create_task(server.drained())
 
     def _unready_from_sigterm(self) -> None:
-        """Probes on connections that are already open must see the drain; new connections are refused anyway."""
+        """From the signal on, probes see the drain and new requests are refused; the server stops listening, and lets
+        what runs finish, when its WebSocket sessions have ended: it would close them at once."""
         previous = signal.getsignal(signal.SIGTERM)
         loop = asyncio.get_running_loop()
 
         async def drain(number: int, frame: FrameType | None) -> None:
             self._draining.set()
-            await SESSIONS.ended()  # uvicorn closes WebSockets at once; they may end their sentence first
+            await SESSIONS.ended(DRAIN_SECONDS)
             if callable(previous):
                 previous(number, frame)
 

@@ -20,11 +20,12 @@ from api.errors import ApiError, as_api_error
 from api.synthesis import SegmentTime, Speech, first_of
 from api.telemetry import Recording
 from api.wish import check_format
-from audio.encode import FORMATS, Encoder, encode_whole, make_encoder
+from audio.encode import FORMATS, Coded, Encoder, coded_as, encode_whole, make_encoder
 
 logger = logging.getLogger("cosyserve.api")
 
-_PLAIN_FORMATS = ("wav", "pcm")
+PLAIN_FORMATS = ("wav", "pcm")
+"""Those whose coding is no work for a thread."""
 
 
 @dataclass(frozen=True)
@@ -57,22 +58,22 @@ async def _buffered(speech: Speech, delivery: Delivery, recording: Recording) ->
     samples = await speech.whole(recording)
     spoken = recording.seconds_so_far
     content = await asyncio.to_thread(encode_whole, delivery.audio_format, samples, speech.sample_rate)
-    encoder = make_encoder(delivery.audio_format, speech.sample_rate)
-    headers = {**_headers(speech, encoder), **_measured(speech, samples, recording, spoken)}
+    coded = coded_as(delivery.audio_format, speech.sample_rate)
+    headers = {**_headers(speech, coded), **_measured(speech, samples, recording, spoken)}
     recording.finished("ok")
     if delivery.timed:
         return await asyncio.to_thread(
-            JSONResponse, _described(speech, delivery, encoder, samples, content), 200, headers
+            JSONResponse, _described(speech, delivery, coded, samples, content), 200, headers
         )
-    return Response(content, media_type=encoder.content_type, headers=headers)
+    return Response(content, media_type=coded.content_type, headers=headers)
 
 
-def _headers(speech: Speech, encoder: Encoder) -> dict[str, str]:
+def _headers(speech: Speech, coded: Coded) -> dict[str, str]:
     """What is known before any audio."""
     headers = {
         "X-Model-Id": quote(speech.info.name),
         "X-Seed": str(speech.seed),
-        "X-Sample-Rate": str(encoder.sample_rate),
+        "X-Sample-Rate": str(coded.sample_rate),
         "X-Usage-Input-Characters": str(len(speech.wish.text)),
     }
     if speech.info.revision is not None:
@@ -93,13 +94,11 @@ def _measured(speech: Speech, samples: np.ndarray, recording: Recording, spoken:
     }
 
 
-def _described(
-    speech: Speech, delivery: Delivery, encoder: Encoder, samples: np.ndarray, content: bytes
-) -> dict[str, Any]:
+def _described(speech: Speech, delivery: Delivery, coded: Coded, samples: np.ndarray, content: bytes) -> dict[str, Any]:
     return {
         "audio": base64.b64encode(content).decode(),
         "format": delivery.audio_format,
-        "sample_rate": encoder.sample_rate,
+        "sample_rate": coded.sample_rate,
         "duration_s": round(len(samples) / speech.sample_rate, 3),
         **ending(speech, timed=True),
     }
@@ -126,15 +125,16 @@ def _times(segments: Sequence[SegmentTime]) -> list[dict[str, Any]]:
 async def _streamed(speech: Speech, delivery: Delivery, recording: Recording) -> Response:
     blocks = speech.blocks(recording)
     first = await first_of(blocks)
+    coded = coded_as(delivery.audio_format, speech.sample_rate)
     encoder = make_encoder(delivery.audio_format, speech.sample_rate)
     pieces = _encoded(first, blocks, encoder, delivery.audio_format)
     return EngineStream(
         _events(pieces, speech, recording, delivery.timed) if delivery.events else _audio(pieces, recording),
         blocks,
         recording,
-        media_type="text/event-stream" if delivery.events else encoder.content_type,
+        media_type="text/event-stream" if delivery.events else coded.content_type,
         headers={
-            **_headers(speech, encoder),
+            **_headers(speech, coded),
             "X-TTFA-Ms": str(round(1000 * (recording.seconds_to_first_audio or 0.0))),
             "Cache-Control": "no-store",
             "X-Accel-Buffering": "no",
@@ -151,7 +151,7 @@ async def _encoded(
     block: np.ndarray | None = first
     while block is not None:
         # What takes its time is done in a thread, as the loop feeds every stream.
-        plain = audio_format in _PLAIN_FORMATS
+        plain = audio_format in PLAIN_FORMATS
         if data := encoder.feed(block) if plain else await asyncio.to_thread(encoder.feed, block):
             yield data
         block = await anext(blocks, None)

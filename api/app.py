@@ -35,6 +35,7 @@ from api.connection import CLIENT_CLOSED_REQUEST
 from api.oip import errors as oip_errors
 from api.oip import routes as oip
 from api.oip.inference import Inference
+from api.own_pages import OwnPages
 from api.references import ReferenceVoices
 from api.synthesis import Speaker
 from runners.voice_store import VoiceStore
@@ -44,9 +45,9 @@ logger = logging.getLogger("cosyserve.api")
 MAX_REQUEST_ID = 128
 
 
-def create_app(backend: Backend, keys: KeyRing | None = None) -> FastAPI:
-    """The API over `backend`, for everybody or for who has one of `keys`. A FastAPI instance, as BentoML looks at its
-    routes to merge them with its own.
+def create_app(backend: Backend, keys: KeyRing | None = None, *, local: bool = False) -> FastAPI:
+    """The API over `backend`, for who has one of `keys`, or for everybody but the pages of other sites; `local`: under
+    names of this machine only. A FastAPI instance, as BentoML looks at its routes to merge them with its own.
 
     Its `state.inference` is what a gRPC server beside it shares with it. Once `state.draining` is set, requests that
     have not arrived are waited for no longer.
@@ -83,7 +84,10 @@ def create_app(backend: Backend, keys: KeyRing | None = None) -> FastAPI:
 
     # The last one is the outermost.
     app.add_middleware(WholeBodies, draining=app.state.draining)
-    app.add_middleware(ApiKeys, keys=keys, respond=_refused)
+    if keys is None:
+        app.add_middleware(OwnPages, respond=_refused, local=local)
+    else:
+        app.add_middleware(ApiKeys, keys=keys, respond=_refused)
     app.add_middleware(RequestId)
     return app
 

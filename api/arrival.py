@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from fastapi import Request
@@ -12,6 +13,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.auth import OPEN_PATHS
 from api.errors import ApiError
 
 MAX_BODY_BYTES = 16 * 1024 * 1024  # a reference recording of 10 MB as base64, and the text
@@ -21,6 +23,8 @@ MAX_BYTES_BY_PATH = {
     "/v1/text/normalize": 2 * 1024 * 1024,
 }
 LARGE_BODY_BYTES = 64 * 1024
+MAX_BYTES_AT_ONCE = 256 * 1024 * 1024
+"""Of all large bodies together that have not been answered yet."""
 MESSAGE_SECONDS = 300.0
 """For a whole body, or the message of a unary call."""
 GOODBYE_SECONDS = 1.0
@@ -35,20 +39,31 @@ Parsed = TypeVar("Parsed")
 class WholeBodies:
     """ASGI middleware: a request's handler begins when its whole body is here, and small enough for its path.
 
-    Raises ApiError payload_too_large, and those of `arrived`.
+    Raises ApiError payload_too_large, overloaded, and those of `arrived`; and draining for all but what may be asked
+    of a server that stops.
     """
 
     def __init__(self, app: ASGIApp, draining: asyncio.Event) -> None:
         self._app, self._draining = app, draining
+        self._bytes = 0  # of large bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        if self._draining.is_set() and scope["path"] not in OPEN_PATHS:
+            raise draining_error()
         limit = MAX_BYTES_BY_PATH.get(scope["path"], MAX_BODY_BYTES)
         if Headers(scope=scope).get("expect") and _declared(scope) > limit:  # the client asks before it sends
             raise _too_large(limit)
-        body: bytes | None = await arrived(_body(receive, limit), MESSAGE_SECONDS, self._draining)
+        with self._place() as hold:
+            arriving = arrived(_body(receive, limit, hold), MESSAGE_SECONDS, self._draining)
+            await self._handle(await arriving, hold, scope, receive, send)
+
+    async def _handle(
+        self, whole: bytes, hold: Callable[[int], None], scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        body: bytes | None = whole
 
         async def receive_whole() -> Message:
             nonlocal body
@@ -58,12 +73,35 @@ class WholeBodies:
             body = None
             return message
 
-        await self._app(scope, receive_whole, send)
+        async def send_and_let_go(message: Message) -> None:
+            hold(0)  # what answers has read its body
+            await send(message)
+
+        del whole
+        await self._app(scope, receive_whole, send_and_let_go)
+
+    @contextmanager
+    def _place(self) -> Iterator[Callable[[int], None]]:
+        """For one body: to be told its size whenever that changes. Raises ApiError overloaded."""
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            size = size if size > LARGE_BODY_BYTES else 0
+            if size > held and self._bytes + size - held > MAX_BYTES_AT_ONCE:
+                raise ApiError(503, "overloaded", "Too many large bodies are on their way. Try again shortly.")
+            self._bytes += size - held
+            held = size
+
+        try:
+            yield hold
+        finally:
+            hold(0)
 
 
 async def read_bytes(request: Request) -> bytes:
-    """The whole body."""
-    return await request.body()
+    """The whole body, which the request does not keep: it lives as long as its answer is streamed."""
+    return b"".join([piece async for piece in request.stream() if piece])
 
 
 async def arrived(arriving: Awaitable[Whole], seconds: float | None, draining: asyncio.Event) -> Whole:
@@ -96,7 +134,7 @@ def draining_error() -> ApiError:
     return ApiError(503, "draining", "The server is stopping. Try again shortly.")
 
 
-async def _body(receive: Receive, limit: int) -> bytes:
+async def _body(receive: Receive, limit: int, hold: Callable[[int], None]) -> bytes:
     data, more = bytearray(), True
     while more:
         message = await receive()
@@ -106,6 +144,7 @@ async def _body(receive: Receive, limit: int) -> bytes:
         more = message.get("more_body", False)
         if len(data) > limit:
             raise _too_large(limit)
+        hold(len(data))
     return bytes(data)
 
 

@@ -165,13 +165,13 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
 
 
 class ApiKeys:
-    """ASGI middleware: only who has a key comes in, within its limits. `keys` None lets everybody in."""
+    """ASGI middleware: only who has a key comes in, within its limits."""
 
-    def __init__(self, app: ASGIApp, keys: KeyRing | None, respond: Callable[[ApiError, Scope], JSONResponse]) -> None:
+    def __init__(self, app: ASGIApp, keys: KeyRing, respond: Callable[[ApiError, Scope], JSONResponse]) -> None:
         self._app, self._keys, self._respond = app, keys, respond
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._keys is None or scope["type"] not in ("http", "websocket") or _is_open(scope):
+        if scope["type"] not in ("http", "websocket") or is_open(scope):
             await self._app(scope, receive, send)
             return
         meter: Meter | None = None
@@ -185,15 +185,21 @@ class ApiKeys:
             await self._app(scope, receive, _with_headers(send, meter))
 
     async def _refuse(self, problem: ApiError, meter: Meter | None, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
-            await send({"type": "websocket.close", "code": 1008, "reason": problem.code})
-            return
         response = self._respond(problem, scope)
         response.headers.update({**problem.headers(), **(meter.headers() if meter else {})})
+        await send_refusal(response, problem, scope, receive, send)
+
+
+async def send_refusal(response: JSONResponse, problem: ApiError, scope: Scope, receive: Receive, send: Send) -> None:
+    """`response` to a request; to a WebSocket too, where the server can send one in place of the handshake."""
+    if scope["type"] == "websocket" and "websocket.http.response" not in scope.get("extensions", {}):
+        await send({"type": "websocket.close", "code": 1008, "reason": problem.code})
+    else:
         await response(scope, receive, send)
 
 
-def _is_open(scope: Scope) -> bool:
+def is_open(scope: Scope) -> bool:
+    """Whether it is asked for without a key, by whomever."""
     path = scope["path"]
     return scope["type"] == "http" and (path in OPEN_PATHS or path.startswith(OPEN_FOLDERS))
 

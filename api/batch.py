@@ -17,19 +17,18 @@ from api.arrival import parsed, read_bytes
 from api.bodies import wants_segments, wish_of
 from api.connection import run_while_connected
 from api.errors import ApiError, as_api_error
+from api.limits import count_request
 from api.schema import SpokenBody, json_schema, read_object, validated
-from api.synthesis import Speaker, prepare
+from api.synthesis import Room, Speaker, prepare
 from api.telemetry import Recording, failure_recorded
 from api.wish import check_format, check_model
-from audio.encode import FORMATS, encode_whole, make_encoder
+from audio.encode import FORMATS, coded_as, encode_whole
 from runners.request import ModelInfo
 
 logger = logging.getLogger("cosyserve.api")
 
 ROUTE = "batch"
 MAX_ITEMS = 32
-MAX_SAMPLES = 2**25
-"""Of all items together: 23 minutes at 24 kHz."""
 _AT_ONCE = 4
 """Items inside the engine: more from one client would take the places of others."""
 
@@ -68,12 +67,14 @@ def read_items(data: bytes) -> list[dict[str, Any]]:
 async def _speak(speaker: Speaker, items: list[dict[str, Any]]) -> Response:
     info = await speaker.backend.describe()
     places = asyncio.Semaphore(_AT_ONCE)
-    limit = MAX_SAMPLES // len(items)
+    room = Room(refusal="The answers are over {most:,} samples together: send fewer items, or shorter ones.")
 
     async def result(index: int, values: dict[str, Any]) -> dict[str, Any]:
         try:
             async with places:
-                return {"index": index, "status": "success", **await _item(speaker, info, values, limit)}
+                if index:  # the first was counted when the batch came
+                    count_request()
+                return {"index": index, "status": "success", **await _item(speaker, info, values, room)}
         except Exception as error:
             problem = as_api_error(error)
             if problem.status >= 500:
@@ -87,7 +88,7 @@ async def _speak(speaker: Speaker, items: list[dict[str, Any]]) -> Response:
     return await asyncio.to_thread(JSONResponse, content)
 
 
-async def _item(speaker: Speaker, info: ModelInfo, values: dict[str, Any], max_samples: int) -> dict[str, Any]:
+async def _item(speaker: Speaker, info: ModelInfo, values: dict[str, Any], room: Room) -> dict[str, Any]:
     recording = Recording(ROUTE)
     with failure_recorded(recording):
         body = validated(values, SpokenBody)
@@ -95,15 +96,15 @@ async def _item(speaker: Speaker, info: ModelInfo, values: dict[str, Any], max_s
         check_format(body.response_format, FORMATS, "response_format")
         timed = wants_segments(body)
         speech = await prepare(speaker, wish_of(body, stream=False), info)
-        samples = await speech.whole(recording, max_samples)
+        samples = await speech.whole(recording, room)
         encode = partial(encode_whole, body.response_format, samples, speech.sample_rate)
         content = await asyncio.to_thread(lambda: base64.b64encode(encode()).decode())
         recording.finished("ok")
-    encoder = make_encoder(body.response_format, speech.sample_rate)
+    coded = coded_as(body.response_format, speech.sample_rate)
     return {
         "audio_data": content,
-        "media_type": encoder.content_type,
-        "sample_rate": encoder.sample_rate,
+        "media_type": coded.content_type,
+        "sample_rate": coded.sample_rate,
         "duration_s": round(len(samples) / speech.sample_rate, 3),
         "seed": speech.seed,
         **ending(speech, timed=timed),

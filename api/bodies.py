@@ -28,7 +28,7 @@ async def read_speech(request: Request) -> tuple[SpeechBody, bytes | None]:
     if not is_form(request):
         return await read_body(request, SpeechBody), None
     form = await read_form(request, "ref_audio", SpeechBody.model_fields)
-    return from_fields(form.fields, SpeechBody), form.file
+    return from_fields(form.fields, SpeechBody), form.files.get("ref_audio")
 
 
 def is_form(request: Request) -> bool:
@@ -66,7 +66,7 @@ def wish_of(body: SpokenBody, *, stream: bool, recording: Reference | None = Non
         voice=body.voice,
         speed=body.speed,
         seed=body.seed,
-        instructions=body.instructions,
+        instructions=body.instructions or None,  # a form that was not filled in has ""
         ref_audio=reference,
         ref_text=transcript,
         stream=stream,
@@ -118,7 +118,7 @@ def _reference(body: SpokenBody, recording: Reference | None) -> tuple[Reference
     if len(named) > 1:
         raise ApiError(400, "invalid_value", "ref_audio and references are the same: give one.", "ref_audio")
     texts = [body.ref_text, *(reference.text for reference in body.references or ())]
-    if len(said := [text for text in texts if text is not None]) > 1:
+    if len(said := [text for text in texts if text]) > 1:
         raise ApiError(400, "invalid_value", "ref_text is also in references: give one.", "ref_text")
     return next(iter(named), None), next(iter(said), None)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from api.backend import Backend
 from api.errors import ApiError
 from api.references import ReferenceVoices
+from api.threads import STORE_READERS, run_in
 from api.wish import INLINE_VOICE, SpeechWish
 from models.conditioning import Conditioning
 from runners.request import ModelInfo, VoiceInfo
@@ -17,7 +18,8 @@ from text.clean import clean
 from text.errors import TextError
 
 if TYPE_CHECKING:
-    from runners.voice_store import StoredVoice, VoiceStore
+    from runners.voice_record import StoredVoice, VoiceRecord
+    from runners.voice_store import VoiceStore
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,15 @@ class Role:
     prompt_text: str | None = None
     instructions: str | None = None
     cross_lingual: bool = False
+
+
+def modes_of(voice: VoiceRecord, info: ModelInfo) -> list[str]:
+    """What a saved voice can be used for; the first is its own mode."""
+    if not voice.speech_tokens:
+        return ["preset"]
+    transcribed = voice.transcript is not None or voice.text_ids > 0
+    modes = [*(["zero_shot"] if transcribed else []), "cross_lingual", "instruct"]
+    return [mode for mode in modes if mode in info.modes]
 
 
 @dataclass(frozen=True)
@@ -61,7 +72,7 @@ class Casting:
         raise ApiError(404, "voice_not_found", f"No voice {name!r}. Known presets: {known}.", "voice")
 
     async def _saved(self, name: str) -> StoredVoice | None:
-        return None if self.voices is None else await asyncio.to_thread(self.voices.get, name)
+        return None if self.voices is None else await run_in(STORE_READERS, self.voices.get, name)
 
     async def _reference(self) -> Role:
         wish = self.wish
@@ -77,11 +88,7 @@ class Casting:
 
     async def _stored(self, voice: StoredVoice) -> Role:
         prompt = voice.conditioning
-        modes = ["preset"]
-        if len(prompt.prompt_tokens):
-            transcribed = voice.transcript is not None or bool(prompt.prompt_text_ids)
-            modes = [*(["zero_shot"] if transcribed else []), "cross_lingual", "instruct"]
-        mode = self._mode(voice.name, modes)
+        mode = self._mode(voice.name, modes_of(voice, self.info))
         transcript = None
         if mode == "zero_shot" and voice.transcript is not None:
             transcript = await self._transcript(voice.transcript)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -13,14 +15,16 @@ from pydantic import Field, StrictBool
 
 from api.answers import Delivery, answer
 from api.bodies import FORM, from_fields
-from api.casting import Casting
+from api.casting import Casting, Role
 from api.connection import run_while_connected
 from api.errors import ApiError
 from api.form import read_form
+from api.limits import spend_characters
 from api.parts import Part
 from api.schema import Fields, Number, Whole, json_schema
 from api.synthesis import Speaker, Speech, within
 from api.telemetry import Recording, failure_recorded
+from api.threads import DECODERS, run_in
 from api.wish import PLAIN_VOLUME, SpeechWish, check_model, check_wish
 from audio.decode import MAX_SECONDS, Audio, check_reference, decode_audio
 from audio.errors import AudioError
@@ -28,6 +32,12 @@ from runners.request import ModelInfo, SpeechRequest
 
 ROUTE = "voice_conversion"
 MAX_SOURCE_SECONDS = 300.0
+SOURCE_RATE = 24_000
+"""What is higher is resampled while it is decoded: the speech tokenizer hears up to 8 kHz."""
+CHARACTERS_PER_SECOND = 15
+"""Of the source, as they count for a key: what English has in a second of speech."""
+_AT_ONCE = 4
+"""Sources decoded and encoded at once: each takes up to 40 MB, and the encoder serves others too."""
 _SHIFT_SECONDS = 2.0  # a long recording is cut where it is quietest, so far from even pieces
 _FRAME_SECONDS = 0.025
 
@@ -50,74 +60,105 @@ class ConversionBody(Fields):
 
 def router(speaker: Speaker) -> APIRouter:
     routes = APIRouter()
+    converter = _Converter(speaker)
 
     @routes.post("/v1/audio/voice-conversion", openapi_extra=_document())
     async def convert(request: Request) -> Response:
         """Say what is said in `source_audio` in the voice of `voice` or `ref_audio`."""
         form = await read_form(request, "source_audio", ConversionBody.model_fields, ("ref_audio",))
         body = from_fields(form.fields, ConversionBody)
-        if not form.file:
+        if not (source := form.files.get("source_audio")):
             raise ApiError(400, "missing_parameter", "`source_audio` is required.", "source_audio")
-        return await run_while_connected(request, _convert(speaker, body, form.file, form.files.get("ref_audio")))
+        return await run_while_connected(request, converter.convert(body, source, form.files.get("ref_audio")))
 
     return routes
 
 
-async def _convert(speaker: Speaker, body: ConversionBody, source: bytes, reference: bytes | None) -> Response:
-    recording = Recording(ROUTE)
-    with failure_recorded(recording):
-        info = await speaker.backend.describe()
-        check_model(body.model, info)
-        delivery = Delivery(body.response_format, body.stream, body.stream_format == "sse")
-        wish = SpeechWish(
-            text="",
-            voice=body.voice,
-            speed=body.speed,
-            seed=body.seed,
-            ref_audio=reference,
-            stream=body.stream,
-            sample_rate=body.sample_rate,
-            volume=body.volume,
-            pitch=body.pitch,
-            timeout_s=body.timeout_s,
-        )
-        check_wish(wish, info)
-        speech = await within(wish.timeout_s, _prepare(speaker, wish, info, source))
-        return await answer(speech, delivery, recording)
+class _Converter:
+    """What the route does."""
+
+    def __init__(self, speaker: Speaker) -> None:
+        self._speaker = speaker
+        self._places = asyncio.Semaphore(_AT_ONCE)
+
+    async def convert(self, body: ConversionBody, source: bytes, reference: bytes | None) -> Response:
+        recording = Recording(ROUTE)
+        with failure_recorded(recording):
+            info = await self._speaker.backend.describe()
+            check_model(body.model, info)
+            delivery = Delivery(body.response_format, body.stream, body.stream_format == "sse")
+            wish = SpeechWish(
+                text="",
+                voice=body.voice,
+                speed=body.speed,
+                seed=body.seed,
+                ref_audio=reference,
+                stream=body.stream,
+                sample_rate=body.sample_rate,
+                volume=body.volume,
+                pitch=body.pitch,
+                timeout_s=body.timeout_s,
+            )
+            check_wish(wish, info)
+            speech = await within(wish.timeout_s, self._prepared(wish, info, source))
+            return await answer(speech, delivery, recording)
+
+    async def _prepared(self, wish: SpeechWish, info: ModelInfo, source: bytes) -> Speech:
+        began = time.monotonic()
+        async with self._places:
+            pieces = await run_in(DECODERS, _pieces, source)
+            speaker = self._speaker
+            role = await Casting(speaker.backend, speaker.references, speaker.voices, wish, info).role()
+            _check_recorded(role, info)
+            _charge(pieces)
+            heard = time.monotonic()
+            # One after the other: the pieces of one request must not fill the encoder's batch.
+            voices = [await speaker.backend.encode(piece.samples.tobytes(), piece.sample_rate) for piece in pieces]
+        seed = wish.seed if wish.seed is not None else secrets.randbelow(2**32)
+        tokens = [tuple(voice.prompt_tokens.tolist()) for voice in voices]
+        parts = [_part(piece, role, wish, seed) for piece in tokens]
+        speech = Speech(speaker.backend, parts, wish, info, seed=seed, began=began)
+        speech.seconds = {"voice": heard - began, "source": time.monotonic() - heard}
+        return speech
 
 
-async def _prepare(speaker: Speaker, wish: SpeechWish, info: ModelInfo, source: bytes) -> Speech:
-    began = time.monotonic()
-    pieces = await asyncio.to_thread(_pieces, source)
-    role = await Casting(speaker.backend, speaker.references, speaker.voices, wish, info).role()
-    heard = time.monotonic()
-    # One after the other: the pieces of one request must not fill the encoder's batch.
-    voices = [await speaker.backend.encode(piece.samples.tobytes(), piece.sample_rate) for piece in pieces]
-    seed = wish.seed if wish.seed is not None else secrets.randbelow(2**32)
-    parts = [
-        Part(
-            SpeechRequest(
-                voice=role.voice,
-                conditioning=role.conditioning,
-                source_tokens=tuple(voice.prompt_tokens.tolist()),
-                stream=wish.stream,
-                speed=wish.speed,
-                seed=seed,
-            ),
-            volume=wish.volume / PLAIN_VOLUME,
-            pitch=wish.pitch,
-        )
-        for voice in voices
-    ]
-    speech = Speech(speaker.backend, parts, wish, info, seed=seed, began=began)
-    speech.seconds = {"voice": heard - began, "source": time.monotonic() - heard}
-    return speech
+def _part(tokens: tuple[int, ...], role: Role, wish: SpeechWish, seed: int) -> Part:
+    request = SpeechRequest(
+        voice=role.voice,
+        conditioning=role.conditioning,
+        source_tokens=tokens,
+        stream=wish.stream,
+        speed=wish.speed,
+        seed=seed,
+    )
+    return Part(request, volume=wish.volume / PLAIN_VOLUME, pitch=wish.pitch)
+
+
+def _check_recorded(role: Role, info: ModelInfo) -> None:
+    """Only a voice that was made from a recording has what the flow needs of it. Raises ApiError."""
+    if role.conditioning is not None:
+        recorded = len(role.conditioning.prompt_tokens) > 0
+    else:
+        recorded = any(voice.id == role.voice and set(voice.modes) - {"preset"} for voice in info.voices)
+    if not recorded:
+        message = "This voice was not made from a recording; give another one, or ref_audio."
+        raise ApiError(400, "unsupported_parameter", message, "voice")
+
+
+def _charge(pieces: Sequence[Audio]) -> None:
+    """Raises ApiError rate_limited, input_too_long."""
+    try:
+        spend_characters(math.ceil(CHARACTERS_PER_SECOND * sum(piece.duration for piece in pieces)))
+    except ApiError as error:
+        error.message = error.message.replace("The text has", "The source audio counts as")
+        error.param = "source_audio"
+        raise
 
 
 def _pieces(source: bytes) -> list[Audio]:
     """The recording in pieces of at most 30 s, which is what the speech tokenizer was trained on. Raises ApiError."""
     try:
-        audio = decode_audio(source, max_seconds=MAX_SOURCE_SECONDS)
+        audio = decode_audio(source, max_seconds=MAX_SOURCE_SECONDS, max_rate=SOURCE_RATE)
         check_reference(audio, max_seconds=MAX_SOURCE_SECONDS)
     except AudioError as error:
         message = error.message.replace("reference audio", "source audio")

@@ -6,7 +6,6 @@ one file of the format it asked for, in binary messages between its events.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -16,16 +15,14 @@ from fastapi import APIRouter, WebSocket
 from api.dashscope_task import ContinueInput, FinishInput, Task, object_in, task_of
 from api.errors import ApiError
 from api.live import EndOfUtterance, Line, Place, Spoken
-from api.live_session import TOO_BIG, FatalError, Limits, LiveSession, close_code_of
+from api.live_session import FatalError, Limits, LiveSession, close_code_of
 from api.schema import validated
-from api.synthesis import Speaker, Speech, prepare
+from api.synthesis import Speaker, Speech
 from audio.encode import Encoder, make_encoder
 from text.incremental import IncrementalText
 
 ROUTE = "dashscope"
 MAX_TASK_ID = 128
-_LARGE_TEXT = 2000  # characters; more are cut in a thread, as the loop feeds every stream
-_SOMETHING = "1"  # every model can say it: it stands in for the text to come while a task is checked
 
 
 def router(speaker: Speaker, limits: Limits | None = None) -> APIRouter:
@@ -81,16 +78,13 @@ class DashScope(LiveSession):
         self._task_id: str | None = None
         self._task: Task  # as long as there is an id
         self._file: _OneFile | None = None
-        self._text = IncrementalText()
         self._markup = ""
         self._finishing = False  # after finish-task
 
     # -- messages ----------------------------------------------------------------------------------------------
 
     async def received(self, message: dict[str, Any], size: int) -> None:
-        if size > self.limits.message_bytes:
-            text = f"The message has {size:,} characters, over {self.limits.message_bytes:,}."
-            raise FatalError(ApiError(413, "payload_too_large", text), TOO_BIG)
+        self.check_size(size)
         header, payload = object_in(message, "header"), object_in(message, "payload")
         action, task_id = header.get("action"), header.get("task_id")
         if action not in ("run-task", "continue-task", "finish-task"):
@@ -125,23 +119,22 @@ class DashScope(LiveSession):
             raise ApiError(400, "invalid_value", message, "header.task_id")
         self._task_id = task_id
         self._task = task = task_of(payload, self.info)
-        await prepare(self.speaker, replace(task.wish, text=_SOMETHING), self.info)
+        await self.rehearse(task.wish)
         self.characters, self._file, self._finishing = 0, None, False
-        self._text, self._markup = IncrementalText(), ""
+        self.text, self._markup = IncrementalText(), ""
         self.narrate()
         await self._tell("task-started", {})
 
     async def _continue(self, given: ContinueInput) -> None:
         self._check_unfinished()
         if text := given.text:
-            self.count(text)
             if self._task.markup and (self._markup or text.lstrip().startswith("<speak")):
+                self.count(text)
                 self._markup += text  # markup is read as a whole
             else:
-                feed = self._text.feed
-                self._say(await asyncio.to_thread(feed, text) if len(text) > _LARGE_TEXT else feed(text))
+                self._say(await self.pieces(text))
         if given.flush:
-            self._say(self._text.flush())
+            self._say(self.last_pieces())
 
     async def _finish(self, given: FinishInput) -> None:
         if given.directive not in (None, "cancel"):
@@ -155,7 +148,7 @@ class DashScope(LiveSession):
         if self._markup:
             wish = replace(self._task.wish, text=self._markup, input_type="ssml")
             self.narrator.say(Line(wish, 0, self._task.audio_format))
-        self._say(self._text.flush())
+        self._say(self.last_pieces())
         if self.characters:
             self.narrator.say(EndOfUtterance(0))
         self.narrator.finish()
@@ -166,8 +159,7 @@ class DashScope(LiveSession):
 
     def _say(self, pieces: list[str]) -> None:
         for piece in pieces:
-            if not piece.isspace():
-                self.narrator.say(Line(replace(self._task.wish, text=piece), 0, self._task.audio_format))
+            self.narrator.say(Line(replace(self._task.wish, text=piece), 0, self._task.audio_format))
 
     async def _task_finished(self) -> None:
         output = {"output": {"sentence": {"words": []}}, "usage": {"characters": self.characters}}

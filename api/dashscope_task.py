@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field, StrictBool
 
 from api.errors import ApiError
-from api.schema import validated
+from api.schema import Number, Whole, validated
 from api.wish import SpeechWish, check_format, check_model
 from audio.encode import FORMATS
 from runners.request import ModelInfo
@@ -20,9 +20,6 @@ from text.pronunciation import Pronunciation
 # What the SDK sends for AudioFormat.DEFAULT means this.
 _DEFAULT_FORMAT, _DEFAULT_SAMPLE_RATE = "mp3", 22_050
 _MAX_FIXES = 500
-
-_Number = Annotated[float, Field(strict=True)]
-_Whole = Annotated[int, Field(strict=True)]
 
 
 @dataclass(frozen=True)
@@ -59,13 +56,13 @@ class _Parameters(BaseModel):
 
     voice: str | None = None
     format: str = "Default"
-    sample_rate: _Whole = 0
-    bit_rate: _Whole | None = None
-    volume: _Number = 50.0
-    rate: _Number = 1.0
-    pitch: _Number = 1.0
-    seed: _Whole = 0
-    type: _Whole = 0
+    sample_rate: Whole = 0
+    bit_rate: Whole | None = None
+    volume: Number = 50.0
+    rate: Number = 1.0
+    pitch: Number = 1.0
+    seed: Whole = 0
+    type: Whole = 0
     text_type: Literal["PlainText", "SSML"] = "PlainText"
     instruction: str | None = None
     language_hints: list[str] | None = Field(None, max_length=10)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,10 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
+from api.at_fault import at_fault
 from api.errors import ApiError
 from api.schema import PronunciationBody, read_body
+from api.threads import STORE_READERS, STORE_WRITERS, run_in
 from runners.record_folder import RecordFolder
 from runners.request import RequestError
 from runners.voice_record import checked_name
@@ -24,7 +25,10 @@ from text.errors import TextError
 from text.pronunciation import MAX_PRONUNCIATIONS, Pronunciation
 
 MAX_DICTIONARIES = 1000
-"""In one store: all of them stay in memory."""
+MAX_ENTRIES = 100_000
+"""Of all dictionaries in one store: they stay in memory, some 0.5 kB each."""
+_ENTRY_FIELDS = tuple(field.name for field in fields(Pronunciation))
+_AT_FAULT = {"invalid_value": "name", "dictionary_exists": "name", "dictionary_not_found": "dictionary_id"}
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,10 @@ class DictionaryStore:
         folder = os.environ.get(FOLDER_VARIABLE)
         return cls(folder) if folder else None
 
+    def warm_up(self) -> None:
+        """Reads the folder. Raises RequestError."""
+        self._records.refresh()
+
     def get(self, dictionary: str) -> tuple[Pronunciation, ...]:
         """The entries of the dictionary with that id or name. Raises RequestError dictionary_not_found (404)."""
         return self.record(dictionary).pronunciations
@@ -79,15 +87,19 @@ class DictionaryStore:
         """
         name = checked_name(name)
         with self._records.writing():
-            old = self._records.find(name)
-            if old is not None and not overwrite:
+            held = self._records.holder(name)
+            if held is not None and not overwrite:
                 message = f"There is a dictionary {name!r} already; overwrite=true replaces it."
                 raise RequestError("dictionary_exists", message, 409)
-            if old is None and len(self._records.records()) >= MAX_DICTIONARIES:
-                message = f"There are {MAX_DICTIONARIES} dictionaries, as many as are kept: delete one first."
+            others = [record for record in self._records.records().values() if record.id != held]
+            if len(others) >= MAX_DICTIONARIES:
+                message = f"There are {MAX_DICTIONARIES:,} dictionaries, as many as are kept: delete one first."
                 raise RequestError("too_many_dictionaries", message, 409)
-            dictionary_id = self._records.new_id() if old is None else old.id
-            record = Dictionary(dictionary_id, name, int(time.time()), tuple(pronunciations))
+            entries = sum(len(record.pronunciations) for record in others) + len(pronunciations)
+            if entries > MAX_ENTRIES:
+                message = f"All dictionaries would have {entries:,} entries, over {MAX_ENTRIES:,}: delete one first."
+                raise RequestError("too_many_dictionaries", message, 409)
+            record = Dictionary(held or self._records.new_id(), name, int(time.time()), tuple(pronunciations))
             self._records.put(record, {})
         return record
 
@@ -122,7 +134,7 @@ def router(store: DictionaryStore | None) -> APIRouter:
     @routes.get("/v1/pronunciation-dictionaries")
     async def all_dictionaries() -> Response:
         """The dictionaries that `pronunciation_dictionary_ids` takes."""
-        found = [] if store is None else await asyncio.to_thread(store.list)
+        found = [] if store is None else await run_in(STORE_READERS, store.list)
         return JSONResponse({"dictionaries": [_entry(dictionary) for dictionary in found]})
 
     @routes.post(
@@ -138,8 +150,11 @@ def router(store: DictionaryStore | None) -> APIRouter:
     async def save_dictionary(request: Request) -> Response:
         """Save a dictionary; requests name it by its id or name."""
         body = await read_body(request, DictionaryBody)
-        pronunciations = await asyncio.to_thread(_pronunciations, body.pronunciations)
-        dictionary = await asyncio.to_thread(needed().create, body.name, pronunciations, overwrite=body.overwrite)
+        pronunciations = await run_in(STORE_WRITERS, _pronunciations, body.pronunciations)
+        with at_fault(codes=_AT_FAULT):
+            dictionary = await run_in(
+                STORE_WRITERS, needed().create, body.name, pronunciations, overwrite=body.overwrite
+            )
         location = {"Location": f"/v1/pronunciation-dictionaries/{dictionary.id}"}
         return JSONResponse(_entry(dictionary), 201, location)
 
@@ -147,18 +162,16 @@ def router(store: DictionaryStore | None) -> APIRouter:
     async def one_dictionary(dictionary_id: str) -> Response:
         """A dictionary by its id or name, with its entries."""
         if store is None:
-            raise ApiError(404, "dictionary_not_found", f"No pronunciation dictionary {dictionary_id!r}.")
-        dictionary = await asyncio.to_thread(store.record, dictionary_id)
-        entries = [
-            {key: value for key, value in asdict(entry).items() if value is not None}
-            for entry in dictionary.pronunciations
-        ]
-        return JSONResponse({**_entry(dictionary), "pronunciations": entries})
+            message = f"No pronunciation dictionary {dictionary_id!r}."
+            raise ApiError(404, "dictionary_not_found", message, "dictionary_id")
+        with at_fault(codes=_AT_FAULT):
+            return await run_in(STORE_READERS, _whole, store, dictionary_id)
 
     @routes.delete("/v1/pronunciation-dictionaries/{dictionary_id}")
     async def delete_dictionary(dictionary_id: str) -> Response:
         """Delete a dictionary. Requests under way keep it."""
-        dictionary = await asyncio.to_thread(needed().delete, dictionary_id)
+        with at_fault(codes=_AT_FAULT):
+            dictionary = await run_in(STORE_WRITERS, needed().delete, dictionary_id)
         return JSONResponse({"id": dictionary.id, "deleted": True})
 
     return routes
@@ -171,6 +184,16 @@ def _entry(dictionary: Dictionary) -> dict[str, Any]:
         "entries": len(dictionary.pronunciations),
         "created_at": dictionary.created_at,
     }
+
+
+def _whole(store: DictionaryStore, wanted: str) -> Response:
+    """With all entries: up to some megabytes, so in a thread."""
+    dictionary = store.record(wanted)
+    entries = [
+        {name: value for name in _ENTRY_FIELDS if (value := getattr(entry, name)) is not None}
+        for entry in dictionary.pronunciations
+    ]
+    return JSONResponse({**_entry(dictionary), "pronunciations": entries})
 
 
 def _pronunciations(bodies: Sequence[PronunciationBody]) -> Sequence[Pronunciation]:

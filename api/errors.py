@@ -75,8 +75,6 @@ def install(app: FastAPI, respond: Callable[[ApiError, Scope], JSONResponse]) ->
 
     async def http(request: Request, error: Exception) -> JSONResponse:
         assert isinstance(error, HTTPException)
-        if isinstance(error.__cause__, ApiError):  # FastAPI wraps what went wrong while it read a form
-            return respond(error.__cause__, request.scope)
         codes = {404: "not_found", 405: "method_not_allowed"}
         problem = ApiError(error.status_code, codes.get(error.status_code, "http_error"), str(error.detail))
         return respond(problem, request.scope)

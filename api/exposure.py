@@ -16,7 +16,7 @@ ALLOW_OPEN = "COSYSERVE_ALLOW_OPEN"
 def check_exposure(hosts: Iterable[str], keys: KeyRing | None, environment: Mapping[str, str] = os.environ) -> None:
     """Raises ValueError with a sentence where everybody who reaches one of `hosts` could use the server, and nobody
     said that they may."""
-    if keys is not None or environment.get(ALLOW_OPEN) == "1":
+    if keys is not None or may_be_open(environment):
         return
     for host in hosts:
         if not _is_loopback(host):
@@ -24,6 +24,11 @@ def check_exposure(hosts: Iterable[str], keys: KeyRing | None, environment: Mapp
                 f"Listening on {host} without API keys is refused: set {KEYS_FILE} or {KEYS}, or {ALLOW_OPEN}=1 where "
                 "something else decides who reaches this server."
             )
+
+
+def may_be_open(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether somebody said that everybody who reaches the server may use it."""
+    return environment.get(ALLOW_OPEN) == "1"
 
 
 def host_and_port(address: str) -> tuple[str, int]:

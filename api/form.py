@@ -20,11 +20,10 @@ MAX_PARTS = 32
 
 @dataclass
 class Form:
-    """`fields` and `files` by name; `file`: the one that the form is about, None if there was none."""
+    """`fields` and `files` by name."""
 
     fields: dict[str, str] = field(default_factory=dict)
     files: dict[str, bytes] = field(default_factory=dict)
-    file: bytes | None = None
 
 
 async def read_form(
@@ -40,14 +39,15 @@ async def read_form(
         raise ApiError(400, "invalid_form", "The body must be multipart/form-data.")
     file_names = (file_name, *other_files)
     read = partial(_read, boundary=options[b"boundary"], file_names=file_names, field_names=field_names)
-    form = await parsed(read, await read_bytes(request))
-    form.file = form.files.get(file_name)
-    return form
+    return await parsed(read, await read_bytes(request))
 
 
 def _read(data: bytes, boundary: bytes, file_names: Collection[str], field_names: Collection[str]) -> Form:
-    reader = _Reader(boundary, file_names, field_names)
-    reader.feed(data)
+    try:
+        reader = _Reader(boundary, file_names, field_names)
+        reader.feed(data)
+    except FormParserError:
+        raise _malformed() from None
     return reader.form
 
 
@@ -77,10 +77,8 @@ class _Reader:
         )
 
     def feed(self, data: bytes) -> None:
-        try:
-            self._parser.write(data)
-        except FormParserError:
-            raise _malformed() from None
+        """Raises FormParserError, and ApiError."""
+        self._parser.write(data)
         if not self._ended:
             raise _malformed()
 

@@ -88,11 +88,7 @@ class Meter:
         limit = self.limits.concurrent
         if limit is not None and self._running >= limit:
             raise ApiError(429, "rate_limited", f"This key may have {limit} requests at once, and has them.")
-        if wait := max((bucket.wait(1) for bucket in self._requests), default=0.0):
-            message = f"This key is over its rate of requests. Try again in {wait:.1f} s."
-            raise ApiError(429, "rate_limited", message, retry_after=math.ceil(wait))
-        for bucket in self._requests:
-            bucket.take(1)
+        self.count_request()
         self._running += 1
         token = _METER.set(self)
         try:
@@ -101,7 +97,21 @@ class Meter:
             _METER.reset(token)
             self._running -= 1
 
+    def count_request(self) -> None:
+        """One more of those that a message brings several of. Raises ApiError rate_limited."""
+        if wait := max((bucket.wait(1) for bucket in self._requests), default=0.0):
+            message = f"This key is over its rate of requests. Try again in {wait:.1f} s."
+            raise ApiError(429, "rate_limited", message, retry_after=math.ceil(wait))
+        for bucket in self._requests:
+            bucket.take(1)
+
     def spend(self, characters: int) -> None:
+        """Raises as `check`."""
+        self.check(characters)
+        if self._characters is not None:
+            self._characters.take(characters)
+
+    def check(self, characters: int) -> None:
         """Raises ApiError rate_limited, and input_too_long for more than a day's worth at once."""
         if self._characters is None:
             return
@@ -112,7 +122,6 @@ class Meter:
             left = int(self._characters.level())
             message = f"The text has {characters:,} characters; of this key's day {left:,} are left."
             raise ApiError(429, "rate_limited", message, "input", retry_after=math.ceil(wait))
-        self._characters.take(characters)
 
     def headers(self) -> dict[str, str]:
         """`x-ratelimit-*` of the limits that there are: of requests, those of the one that is nearer."""
@@ -127,7 +136,19 @@ class Meter:
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
 
 
+def check_characters(count: int) -> None:
+    """Whether the key of the running request, if it has one, may have `count` more. Raises as `Meter.check`."""
+    if (meter := _METER.get()) is not None:
+        meter.check(count)
+
+
 def spend_characters(count: int) -> None:
-    """Charge `count` characters of text to the key of the running request, if it has one. Raises as `Meter.spend`."""
+    """Charge `count` characters of text to the key of the running request, if it has one. Raises as `Meter.check`."""
     if (meter := _METER.get()) is not None:
         meter.spend(count)
+
+
+def count_request() -> None:
+    """Charge one more request to the key of the running one, if it has one. Raises ApiError rate_limited."""
+    if (meter := _METER.get()) is not None:
+        meter.count_request()

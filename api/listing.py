@@ -6,9 +6,9 @@ from fastapi import APIRouter
 
 from api.backend import Backend
 from api.errors import ApiError
-from api.oip.models import served_names
+from api.names import served_names
 from api.schema import MAX_INSTRUCTIONS
-from api.wish import MAX_PITCH, MAX_SAMPLE_RATE, MAX_SPEED, MIN_PITCH, MIN_SAMPLE_RATE, MIN_SPEED
+from api.wish import MAX_PITCH, MAX_SAMPLE_RATE, MAX_SPEED, MIN_PITCH, MIN_SAMPLE_RATE, MIN_SPEED, check_model
 from audio.decode import MAX_BYTES, MAX_SECONDS, MIN_SECONDS
 from audio.encode import FORMATS
 from runners.request import ModelInfo
@@ -28,8 +28,7 @@ def router(backend: Backend) -> APIRouter:
     async def model(model_id: str) -> dict:
         """The served model; `name` and `ready` are KServe's."""
         info = await backend.describe()
-        if model_id != info.name and model_id not in served_names(info):
-            raise ApiError(404, "model_not_found", f"No model {model_id!r}; this server has {info.name!r}.", "model")
+        check_model(model_id, info)
         if not await backend.is_ready():
             raise ApiError(503, "loading", "The model is not ready. Try again shortly.", "model")
         return {**_model(info), "name": model_id, "ready": True}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,15 +17,13 @@ from typing import Protocol
 import numpy as np
 
 from api.errors import ApiError, as_api_error
+from api.passages import WORDLESS
 from api.synthesis import Speaker, Speech, SpeechWish, prepare
 from api.telemetry import Recording, failure_recorded
 from audio.encode import Encoder
 from runners.request import ModelInfo
 
 logger = logging.getLogger("cosyserve.api")
-
-# What a piece of text without a word, such as a line of dashes, is refused with; between others it is passed over.
-_NOTHING_TO_SAY = ("no_speakable_text", "input_empty")
 
 
 @dataclass(frozen=True)
@@ -135,12 +133,14 @@ class Narrator:
                     await sentence.close()
             self._current = self._ahead = None
 
-    async def cancelled(self, utterance: int, listener: Listener) -> None:
-        """To be called after `run` was cancelled: brings what it left open to its end."""
+    async def cancelled(self, utterances: Iterable[int], listener: Listener) -> None:
+        """To be called after `run` was cancelled: brings what it left open, those `utterances`, to its end."""
         if self._place is not None:
             await listener.broken(self._place, "cancelled")
             self._place = None
-        await listener.finished(utterance, self._sentences, "cancelled")
+        for utterance in utterances:
+            sentences, self._sentences = self._sentences, 0
+            await listener.finished(utterance, sentences, "cancelled")
 
     async def _next(self) -> _Sentence | EndOfUtterance | None:
         while not (self._ahead or self._script or self._finishing):
@@ -178,9 +178,9 @@ class Narrator:
             if utterance != self._given_up:
                 await self._perform(sentence, listener)
         except _SpeechError as failure:
-            if failure.problem.code not in _NOTHING_TO_SAY:
+            if failure.problem.code not in WORDLESS:  # such as a line of dashes between others
                 self._given_up = utterance
-                await self._tell_failure(utterance, failure.problem, listener)
+                await self._tell_failure(utterance, failure, listener)
         finally:
             await sentence.close()
             self._current = None
@@ -211,8 +211,10 @@ class Narrator:
         self._sentences += 1
         await listener.ended(spoken)
 
-    async def _tell_failure(self, utterance: int, problem: ApiError, listener: Listener) -> None:
-        logger.warning("a sentence ended with %s", problem.code)
+    async def _tell_failure(self, utterance: int, failure: _SpeechError, listener: Listener) -> None:
+        problem = failure.problem
+        ours = problem.status >= 500
+        logger.warning("a sentence ended with %s", problem.code, exc_info=failure.__cause__ if ours else None)
         if self._place is not None:
             place, self._place = self._place, None
             await listener.broken(place, "error")
@@ -249,7 +251,7 @@ class _Sentence:
 
     def __init__(self, speaker: Speaker, info: ModelInfo, line: Line, route: str) -> None:
         self.line = line
-        self.recording = Recording(route)
+        self.recording = Recording(route, ahead=True)
         self.speech: Speech
         self._blocks: AsyncGenerator[np.ndarray, None] | None = None
         self._opening = asyncio.create_task(self._open(speaker, info))
@@ -261,7 +263,8 @@ class _Sentence:
             return await anext(self._blocks, None)
 
     async def first_block(self) -> np.ndarray | None:
-        """`[L]` float32. Raises what `prepare` and `Speech.blocks` raise."""
+        """Its turn has come. `[L]` float32. Raises what `prepare` and `Speech.blocks` raise."""
+        self.recording.turn()
         return await self._opening
 
     async def next_block(self) -> np.ndarray | None:

@@ -6,20 +6,23 @@ import asyncio
 import json
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Awaitable
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fastapi import WebSocket, WebSocketDisconnect
 from starlette.types import Message
 
-from api.arrival import draining_error, parsed
+from api.arrival import arrived, draining_error, parsed
+from api.deadlines import done_within
 from api.errors import ApiError, as_api_error
 from api.live import Listener, Narrator
+from api.open_sessions import SESSIONS
 from api.schema import loads
-from api.synthesis import Speaker
+from api.synthesis import Speaker, SpeechWish, prepare
 from runners.request import ModelInfo
+from text.incremental import IncrementalText
 
 logger = logging.getLogger("cosyserve.api")
 
@@ -27,32 +30,9 @@ logger = logging.getLogger("cosyserve.api")
 NORMAL, UNSUPPORTED_DATA, GONE, POLICY, TOO_BIG = 1000, 1003, 1006, 1008, 1009
 INTERNAL, RESTART, TRY_LATER = 1011, 1012, 1013
 
-
-class OpenSessions:
-    """The sessions of this process, so that its end can wait for theirs."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._none = asyncio.Event()
-        self._none.set()
-
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        self._count += 1
-        self._none.clear()
-        try:
-            yield
-        finally:
-            self._count -= 1
-            if not self._count:
-                self._none.set()
-
-    async def ended(self) -> None:
-        """Returns when there is no session."""
-        await self._none.wait()
-
-
-SESSIONS = OpenSessions()
+_LARGE_TEXT = 2000  # characters; more are cut in a thread, as the loop feeds every stream
+# Something that every model can say: it stands in for the text to come.
+_SOMETHING = "1"
 
 
 @dataclass(frozen=True)
@@ -66,6 +46,10 @@ class Limits:
     message_bytes: int = 256 * 1024
     message_characters: int = 20_000
     session_characters: int = 200_000
+
+
+DRAIN_SECONDS = Limits.drain_s + 5.0
+"""From the drain's begin, all sessions have ended, but for those whose client does not even take the last message."""
 
 
 class FatalError(Exception):
@@ -94,6 +78,7 @@ class LiveSession(Listener, ABC):
         self.info: ModelInfo
         self.narrator: Narrator
         self.characters = 0
+        self.text = IncrementalText()
         self._route = route
         self._narrating: asyncio.Task[None] | None = None
         self._deadline: float | None = None  # once the drain has begun
@@ -130,6 +115,26 @@ class LiveSession(Listener, ABC):
         await _cancelled(narrating)
         if not narrating.cancelled():
             narrating.result()
+
+    async def rehearse(self, wish: SpeechWish) -> None:
+        """Raises what keeps any text from being spoken as `wish` has it."""
+        await prepare(self.speaker, replace(wish, text=_SOMETHING), self.info)
+
+    def check_size(self, size: int) -> None:
+        """Raises FatalError for a message, of `size` characters, that is larger than one of text may be."""
+        if size > self.limits.message_bytes:
+            text = f"The message has {size:,} characters, over {self.limits.message_bytes:,}."
+            raise FatalError(ApiError(413, "payload_too_large", text), TOO_BIG)
+
+    async def pieces(self, text: str) -> list[str]:
+        """What `text`, with what came before it, has to be spoken now. Raises ApiError input_too_long."""
+        self.count(text)
+        feed = self.text.feed
+        return _worded(await asyncio.to_thread(feed, text) if len(text) > _LARGE_TEXT else feed(text))
+
+    def last_pieces(self) -> list[str]:
+        """The rest: no more text will come."""
+        return _worded(self.text.flush())
 
     def count(self, text: str) -> None:
         """Take `text` into the session's account. Raises ApiError input_too_long."""
@@ -197,7 +202,7 @@ class LiveSession(Listener, ABC):
                 elif receiving in done:
                     message = receiving.result()
                     receiving = asyncio.create_task(self.socket.receive())
-                    await self._take(message)
+                    await self._take_or_drain(message)
                 else:
                     self._drain()
         finally:
@@ -242,13 +247,17 @@ class LiveSession(Listener, ABC):
         if self._deadline is not None:
             raise FatalError(draining_error(), RESTART)
 
+    async def _take_or_drain(self, message: Message) -> None:
+        """What a message waits for may hang: once the drain has begun, it is left after a goodbye's time."""
+        with suppress(ApiError):  # `draining`, of which the caller is to hear anyway
+            await arrived(self._take(message), None, self.socket.app.state.draining)
+
     async def _take(self, message: Message) -> None:
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", NORMAL))
         if self._deadline is not None:
             return
-        text = message.get("text")
-        if text is None:
+        if (text := message.get("text")) is None:
             raise FatalError(ApiError(400, "invalid_type", "Messages are JSON text, not binary."), UNSUPPORTED_DATA)
         try:
             values = await parsed(loads, text.encode())
@@ -265,19 +274,14 @@ class LiveSession(Listener, ABC):
 
     async def _taken(self, sending: Awaitable[None]) -> None:
         """A message that the client does not take in time ends the session: it has stalled."""
-        # Before Python 3.12 `wait_for` swallows a cancellation that comes together with the result.
-        task = asyncio.ensure_future(sending)
         try:
-            await asyncio.wait({task}, timeout=self.limits.send_s)
-        finally:
-            if not task.done():
-                task.cancel()
-        if not task.done():
-            raise WebSocketDisconnect(GONE)
-        try:
-            task.result()
-        except RuntimeError as error:  # the connection is closed already
+            await done_within(self.limits.send_s, sending)
+        except (asyncio.TimeoutError, RuntimeError) as error:  # RuntimeError: the connection is closed already
             raise WebSocketDisconnect(GONE) from error
+
+
+def _worded(pieces: list[str]) -> list[str]:
+    return [piece for piece in pieces if not piece.isspace()]
 
 
 async def _cancelled(task: asyncio.Task[None]) -> None:

@@ -13,7 +13,7 @@ from fastapi.routing import APIWebSocketRoute
 from starlette.routing import BaseRoute
 
 from api.oip.errors import is_inference
-from audio.encode import FORMATS, make_encoder
+from audio.encode import FORMATS, coded_as
 
 _ABOUT = """CosyVoice text-to-speech behind OpenAI's speech API and the Open Inference Protocol.
 
@@ -51,7 +51,7 @@ _REFUSALS: dict[str, tuple[str, dict[str, Any]]] = {
     "503": ("Not now: `loading`, `not_ready`, `draining`, `engine_unavailable`.", _RETRY),
     "default": ("Any other refusal; `code` says which.", {}),
 }
-_AUDIO = dict.fromkeys(make_encoder(name, 24_000).content_type for name in FORMATS)
+_AUDIO = dict.fromkeys(coded_as(name, 24_000).content_type for name in FORMATS)
 # What routes answer that write their response themselves, beside JSON.
 _ANSWERS = {
     "/v1/audio/speech": [*_AUDIO, "text/event-stream"],
@@ -60,7 +60,7 @@ _ANSWERS = {
     "/v2/models/{name}/infer": ["application/octet-stream"],
     "/v2/models/{name}/versions/{version}/infer": ["application/octet-stream"],
     "/v2/models/{name}/generate_stream": ["text/event-stream"],
-    **{f"/inference_{mode}": [*_AUDIO] for mode in ("sft", "zero_shot", "cross_lingual", "instruct", "instruct2")},
+    **{f"/inference_{mode}": [*_AUDIO] for mode in ("sft", "zero_shot", "cross_lingual", "instruct2")},
 }
 _PROBES = {
     "/livez": ("The process answers.", False),

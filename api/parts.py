@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from api.backend import Backend
+from api.deadlines import done_within
 from api.errors import ApiError
 from audio.shape import Shaper
 from runners.frames import FrameKind
@@ -144,7 +145,7 @@ async def _before(deadline: float | None, items: AsyncGenerator[Item, None]) -> 
     if deadline is None:
         return await anext(items, None)
     try:
-        return await asyncio.wait_for(anext(items, None), max(0.0, deadline - time.monotonic()))
+        return await done_within(max(0.0, deadline - time.monotonic()), anext(items, None))
     except asyncio.TimeoutError:
         raise deadline_exceeded() from None
 

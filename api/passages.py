@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from api.casting import Role
 from api.errors import ApiError
@@ -11,16 +16,22 @@ from api.parts import Part
 from api.wish import MAX_PITCH, MAX_SPEED, MIN_PITCH, MIN_SPEED, PLAIN_VOLUME, SpeechWish, check_range
 from runners.request import SpeechRequest
 from text.errors import TextError
-from text.frontend import Segment, TextFrontend
+from text.frontend import Analysis, Segment, TextFrontend, Warning
 from text.options import AUTO, TextOptions
-from text.pronunciation import Pronunciation
+from text.pronunciation import Lexicon
 from text.ssml import parse_ssml
 
+if TYPE_CHECKING:
+    from api.dictionaries import DictionaryStore
+
+WORDLESS = ("input_empty", "no_speakable_text")
+"""What a passage without a word is refused with; between others it is a pause at most."""
 _SEEDS = 2**63
-# A passage without a word, between others, is a pause at most.
-_WORDLESS = ("input_empty", "no_speakable_text")
+# Not the default executor, which blocks of running streams are shaped in: they wait for no long text.
+_READERS = ThreadPoolExecutor(2, "text")
 # What is at fault where it is not the text.
 _FIELDS = {
+    "invalid_pronunciation": "pronunciation",
     "unknown_phone": "pronunciation",
     "unsupported_pronunciation": "pronunciation",
     "unsupported_parameter": "text_normalization",
@@ -39,49 +50,71 @@ class Manner:
 
 @dataclass(frozen=True)
 class Passage:
-    """Segments, perhaps none, of one manner, and the pause after them."""
+    """Segments, perhaps none, of one manner, and the pause after them. `tokens`: how many each segment has."""
 
     manner: Manner
     segments: tuple[Segment, ...]
     pause_s: float = 0.0
+    tokens: tuple[int, ...] = ()
+    warnings: tuple[Warning, ...] = ()
 
 
-def read_passages(frontend: TextFrontend, pronunciations: Sequence[Pronunciation], wish: SpeechWish) -> list[Passage]:
-    """`pronunciations`: of the dictionaries that the wish names, after its own.
+async def passages_of(frontend: TextFrontend, dictionaries: DictionaryStore | None, wish: SpeechWish) -> list[Passage]:
+    """As `read_passages`, in one of the threads for text."""
+    read = partial(read_passages, frontend, dictionaries, wish)
+    return await asyncio.get_running_loop().run_in_executor(_READERS, read)
 
-    Raises TextError, and ApiError invalid_value for markup that goes beyond what the speech endpoint accepts.
+
+def read_passages(frontend: TextFrontend, dictionaries: DictionaryStore | None, wish: SpeechWish) -> list[Passage]:
+    """At least one with segments. The entries of dictionaries come after the wish's own.
+
+    Raises RequestError dictionary_not_found, and ApiError: unsupported_parameter, what the text is refused with, and
+    invalid_value for markup that goes beyond what the speech endpoint accepts.
     """
-    own = wish.options
-    language = own.language if wish.language == AUTO else wish.language
-    options = replace(own, language=language, pronunciations=(*own.pronunciations, *pronunciations))
+    options = _options(dictionaries, wish)
     manner = Manner(None, wish.speed, wish.volume / PLAIN_VOLUME, wish.pitch)
-    if wish.input_type == "text":
-        try:
-            return [Passage(manner, tuple(frontend.segments(wish.text, options)))]
-        except TextError as error:
-            raise ApiError(400, error.code, error.message, _FIELDS.get(error.code, "input")) from error
-    passages = _of_markup(frontend, options, wish.text, manner)
-    if not any(passage.segments for passage in passages):
-        raise TextError("no_speakable_text", "The input has nothing that can be spoken.")
+    try:
+        if wish.input_type == "text":
+            return [_passage(manner, frontend.analyse(wish.text, options))]
+        passages = list(_of_markup(frontend, options, wish.text, manner))
+        if not any(passage.segments for passage in passages):
+            raise TextError("no_speakable_text", "The input has nothing that can be spoken.")
+    except TextError as error:
+        raise ApiError(400, error.code, error.message, _FIELDS.get(error.code, "input")) from error
     return passages
 
 
-def _of_markup(frontend: TextFrontend, options: TextOptions, ssml: str, base: Manner) -> list[Passage]:
-    passages = []
-    for marked in parse_ssml(ssml, frontend.capabilities):
+def _options(dictionaries: DictionaryStore | None, wish: SpeechWish) -> TextOptions:
+    if wish.dictionaries and dictionaries is None:
+        message = "This server keeps no pronunciation dictionaries."
+        raise ApiError(400, "unsupported_parameter", message, "pronunciation_dictionary_ids")
+    stored = [dictionaries.get(name) for name in wish.dictionaries] if dictionaries else []
+    own = wish.options
+    language = own.language if wish.language == AUTO else wish.language
+    return replace(own, language=language, pronunciations=Lexicon(chain(own.pronunciations, *stored)))
+
+
+def _of_markup(frontend: TextFrontend, options: TextOptions, ssml: str, base: Manner) -> Iterator[Passage]:
+    try:
+        written = parse_ssml(ssml, frontend.capabilities, options.language)
+    except TextError as error:  # of the markup, its sounds included
+        raise ApiError(400, error.code, error.message, "input") from error
+    for marked in written:
         speed, pitch = base.speed * marked.speed, base.pitch * marked.pitch
         check_range("speed", speed, MIN_SPEED, MAX_SPEED)
         check_range("pitch", pitch, MIN_PITCH, MAX_PITCH)
         manner = Manner(marked.voice, speed, base.volume * marked.volume, pitch)
         spoken = options if marked.language is None else replace(options, language=marked.language)
         try:
-            segments = frontend.segments(marked.text, spoken, marked.literals)
+            yield _passage(manner, frontend.analyse(marked.text, spoken, marked.literals), marked.break_after_s)
         except TextError as error:
-            if error.code not in _WORDLESS:
+            if error.code not in WORDLESS:
                 raise
-            segments = []
-        passages.append(Passage(manner, tuple(segments), marked.break_after_s))
-    return passages
+            yield Passage(manner, (), marked.break_after_s)
+
+
+def _passage(manner: Manner, read: Analysis, pause_s: float = 0.0) -> Passage:
+    return Passage(manner, read.segments, pause_s, read.tokens, read.warnings)
 
 
 def parts_of(passages: Sequence[Passage], roles: Mapping[str | None, Role], wish: SpeechWish, seed: int) -> list[Part]:

@@ -112,7 +112,12 @@ class ReferenceLinks:
         )
         data = bytearray()
         async with (
-            aiohttp.ClientSession(connector=connector, trust_env=False, cookie_jar=aiohttp.DummyCookieJar()) as session,
+            aiohttp.ClientSession(
+                connector=connector,
+                trust_env=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,  # a megabyte may unpack to gigabytes
+            ) as session,
             session.get(url, allow_redirects=False, headers={"Accept-Encoding": "identity"}) as response,
         ):
             if response.status != 200:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
+from functools import partial
 
 from api.backend import Backend
 from api.reference_urls import ReferenceLinks, allowed_hosts, is_link
+from api.threads import DECODERS, run_in
 from audio.decode import MAX_PEAK, Audio, check_reference, decode_reference, parse_data_url
 from audio.errors import AudioError
 from models.conditioning import Conditioning
@@ -26,28 +28,36 @@ class ReferenceVoices:
         if links is None and (hosts := allowed_hosts()):
             links = ReferenceLinks(hosts)
         self._links = links
-        self._known: OrderedDict[str, Conditioning] = OrderedDict()
+        self._known: OrderedDict[str, asyncio.Task[Conditioning]] = OrderedDict()
 
     async def conditioning(self, reference: Reference) -> Conditioning:
         """Raises AudioError (`ref_audio_*`) and RequestError."""
         if isinstance(reference, str):
             reference = await self.read(reference)
-        key = _content_hash(reference)
-        if key in self._known:
-            self._known.move_to_end(key)
-            return self._known[key]
-        audio = await asyncio.to_thread(_checked, reference)
-        voice = await self._backend.encode(audio.samples.tobytes(), audio.sample_rate)
-        self._known[key] = voice
-        while len(self._known) > self._capacity:
-            self._known.popitem(last=False)
-        return voice
+        key = await run_in(DECODERS, _content_hash, reference)
+        encoding = self._known.get(key)
+        if encoding is None:
+            # Of those who send one reference at once, the first has it encoded, also if its client leaves.
+            self._known[key] = encoding = asyncio.create_task(self._encoded(reference))
+            encoding.add_done_callback(partial(self._forget_failure, key))
+            while len(self._known) > self._capacity:
+                self._known.popitem(last=False)
+        self._known.move_to_end(key)
+        return await asyncio.shield(encoding)
 
     async def read(self, reference: str) -> bytes:
         """The sound file in a data URL, or behind a link that is allowed. Raises AudioError."""
         if self._links is not None and is_link(reference):
             return await self._links.fetch(reference)
-        return parse_data_url(reference)
+        return await run_in(DECODERS, parse_data_url, reference)
+
+    async def _encoded(self, reference: bytes | Audio) -> Conditioning:
+        audio = await run_in(DECODERS, _checked, reference)
+        return await self._backend.encode(audio.samples.tobytes(), audio.sample_rate)
+
+    def _forget_failure(self, key: str, encoding: asyncio.Task[Conditioning]) -> None:
+        if self._known.get(key) is encoding and (encoding.cancelled() or encoding.exception() is not None):
+            del self._known[key]
 
 
 def _content_hash(reference: bytes | Audio) -> str:

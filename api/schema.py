@@ -21,7 +21,7 @@ MAX_SEED = 2**63 - 1
 MAX_INSTRUCTIONS = 512
 MAX_REF_TEXT = 2000
 
-MAX_PRONUNCIATIONS = 200
+MAX_OWN_PRONUNCIATIONS = 200
 MAX_DICTIONARIES = 8
 
 # Fields of OpenAI's and its relatives' speech APIs that this server knows of but does not honour.
@@ -108,10 +108,21 @@ class PronunciationBody(Fields):
     replace: str | None = None
 
 
-class SpokenBody(Fields):
+class TextBody(Fields):
+    """The text to speak, and what decides how it is read."""
+
+    input: str = Field(description="The text to speak, or SSML.")
+    input_type: str = Field("text", description="text or ssml.")
+    language: str = Field("auto", description="auto, zh, en, ja, ko, yue, de, es, fr, it or ru.")
+    text_normalization: str = Field("auto", description=modes_of("normalization"))
+    normalization_options: NormalizationBody | None = None
+    pronunciation: list[PronunciationBody] | None = Field(None, max_length=MAX_OWN_PRONUNCIATIONS)
+    pronunciation_dictionary_ids: list[str] | None = Field(None, max_length=MAX_DICTIONARIES)
+
+
+class SpokenBody(TextBody):
     """What is spoken and how: every field of `POST /v1/audio/speech` but those of its way back."""
 
-    input: str = Field(description="The text to speak.")
     model: str | None = Field(None, description="The served model's id; may be left out.")
     voice: Voice | None = Field(None, description="A voice of GET /v1/audio/voices, by id or name.")
     response_format: str = Field("wav", description="wav, pcm (16 bit little-endian mono), mp3, opus, flac or aac.")
@@ -121,16 +132,10 @@ class SpokenBody(Fields):
     sample_rate: Whole | None = Field(None, description="8000 to 48000 Hz; default: the model's.")
     seed: Whole | None = Field(None, description="Same seed, same audio.")
     instructions: str | None = Field(None, max_length=MAX_INSTRUCTIONS, description="How to speak, in words.")
-    ref_audio: str | None = Field(None, description="Voice to clone: data:audio/...;base64,... of 1 to 30 s.")
+    ref_audio: str | None = Field(None, description="Voice to clone, 1 to 30 s: a data URL, or an allowed link.")
     ref_text: str | None = Field(None, max_length=MAX_REF_TEXT, description="What is said in ref_audio.")
     references: list[ReferenceBody] | None = Field(None, max_length=1, description="One: ref_audio and ref_text.")
     task_type: str | None = Field(None, description="sft, zero_shot, cross_lingual or instruct; default: what fits.")
-    language: str = Field("auto", description="auto, zh, en, ja, ko, yue, de, es, fr, it or ru.")
-    input_type: str = Field("text", description="text or ssml.")
-    text_normalization: str = Field("auto", description=modes_of("normalization"))
-    normalization_options: NormalizationBody | None = None
-    pronunciation: list[PronunciationBody] | None = Field(None, max_length=MAX_PRONUNCIATIONS)
-    pronunciation_dictionary_ids: list[str] | None = Field(None, max_length=MAX_DICTIONARIES)
     temperature: Number | None = Field(None, description="0.01 to 2.0; default 1.0.")
     top_p: Number | None = Field(None, description="0.01 to 1.0; default: the model's.")
     top_k: Whole | None = Field(None, description="1 to 1000; default: the model's.")

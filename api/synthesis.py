@@ -7,18 +7,18 @@ import secrets
 import time
 from collections.abc import AsyncGenerator, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from api.backend import Backend
 from api.casting import Casting
+from api.deadlines import done_within
 from api.errors import ApiError
-from api.limits import spend_characters
+from api.limits import check_characters, spend_characters
 from api.parts import Part, Performance, SegmentTime, Summary, deadline_exceeded
-from api.passages import Passage, parts_of, read_passages
+from api.passages import parts_of, passages_of
 from api.references import ReferenceVoices
 from api.telemetry import Recording
 from api.wish import SpeechWish, check_wish
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["SegmentTime", "Speaker", "Speech", "SpeechWish", "Summary", "prepare"]
 
 Item = TypeVar("Item")
+MAX_WHOLE_SAMPLES = 2**25
+"""Of one answer that is not streamed: 23 minutes at 24 kHz, 128 MiB as FP32, held several times while it is written."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,24 @@ class Speaker:
     references: ReferenceVoices
     voices: VoiceStore | None = None
     dictionaries: DictionaryStore | None = None
+
+
+@dataclass
+class Room:
+    """For the samples that are held until an answer is whole; answers that are sent as one share it."""
+
+    most: int = MAX_WHOLE_SAMPLES
+    refusal: str = "The answer is over {most:,} samples: send less text, or ask for a stream."
+    left: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.left = self.most
+
+    def take(self, samples: int) -> None:
+        """Raises ApiError answer_too_long."""
+        if samples > self.left:
+            raise ApiError(400, "answer_too_long", self.refusal.format(most=self.most))
+        self.left -= samples
 
 
 class Speech:
@@ -73,26 +93,33 @@ class Speech:
 
     async def blocks(self, recording: Recording) -> AsyncGenerator[np.ndarray, None]:
         """`[L]` float32 blocks at `sample_rate`: volume, pitch, rate, fade-in and pauses applied. Closing it cancels
-        the engine's request. Raises RequestError, AudioError, and ApiError deadline_exceeded."""
+        the engine's request. Its characters are charged with the first block: what the engine refuses costs nothing.
+
+        Raises RequestError, AudioError, and ApiError deadline_exceeded, rate_limited."""
         recording.started(self.sample_rate)
+        charged = False
         async with aclosing(self._performance.blocks(self._deadline)) as blocks:
             async for block in blocks:
+                if not charged:
+                    spend_characters(len(self.wish.text))
+                    charged = True
                 recording.audio(len(block), streamed=self.wish.stream)
                 yield block
         self._ended = True
 
-    async def whole(self, recording: Recording, max_samples: int | None = None) -> np.ndarray:
-        """All samples `[L]` float32. Raises what `blocks` raises, and ApiError answer_too_long as soon as there are
-        more than `max_samples`."""
+    async def whole(self, recording: Recording, room: Room | None = None) -> np.ndarray:
+        """All samples `[L]` float32, which take what they need of `room` (None: the usual one). Raises what `blocks`
+        raises, and ApiError answer_too_long as soon as there is no more room."""
+        room = room or Room()
         audio = bytearray()  # grows in place: pieces that are joined at the end would be held twice
-        async with aclosing(self.blocks(recording)) as blocks:
-            async for block in blocks:
-                audio += block.data
-                if max_samples is not None and len(audio) // 4 > max_samples:
-                    message = (
-                        f"The answer is over {max_samples:,} samples: send less text, or take binary data or a stream."
-                    )
-                    raise ApiError(400, "answer_too_long", message)
+        try:
+            async with aclosing(self.blocks(recording)) as blocks:
+                async for block in blocks:
+                    room.take(len(block))
+                    audio += block.data
+        except BaseException:
+            room.left += len(audio) // 4
+            raise
         return np.frombuffer(audio, np.float32)
 
 
@@ -110,7 +137,7 @@ async def within(timeout_s: float | None, preparing: Coroutine[Any, Any, Speech]
     if timeout_s is None:
         return await preparing
     try:
-        return await asyncio.wait_for(preparing, timeout_s)
+        return await done_within(timeout_s, preparing)
     except asyncio.TimeoutError:
         raise deadline_exceeded() from None
 
@@ -126,21 +153,12 @@ async def first_of(stream: AsyncGenerator[Item, None]) -> Item:
 
 async def _prepare(speaker: Speaker, wish: SpeechWish, info: ModelInfo) -> Speech:
     began = time.monotonic()
-    passages = await asyncio.to_thread(_read, speaker, wish)
+    check_characters(len(wish.text))
+    passages = await passages_of(speaker.backend.frontend, speaker.dictionaries, wish)
     read = time.monotonic()
     casting = Casting(speaker.backend, speaker.references, speaker.voices, wish, info)
     roles = {voice: await casting.role(voice) for voice in {passage.manner.voice for passage in passages}}
     seed = wish.seed if wish.seed is not None else secrets.randbelow(2**32)
     speech = Speech(speaker.backend, parts_of(passages, roles, wish, seed), wish, info, seed=seed, began=began)
     speech.seconds = {"text": read - began, "voice": time.monotonic() - read}
-    spend_characters(len(wish.text))
     return speech
-
-
-def _read(speaker: Speaker, wish: SpeechWish) -> list[Passage]:
-    """On a thread: dictionaries come from a disk, and a long text takes its time."""
-    if wish.dictionaries and speaker.dictionaries is None:
-        message = "This server keeps no pronunciation dictionaries."
-        raise ApiError(400, "unsupported_parameter", message, "pronunciation_dictionary_ids")
-    stored = [speaker.dictionaries.get(name) for name in wish.dictionaries] if speaker.dictionaries else []
-    return read_passages(speaker.backend.frontend, list(chain.from_iterable(stored)), wish)

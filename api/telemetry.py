@@ -23,9 +23,12 @@ ACTIVE = Gauge("cosyserve_active_streams", "Requests in progress.", ["route"], m
 
 
 class Recording:
-    """One request's entries in the metrics. `finished` counts once, however often it is called."""
+    """One request's entries in the metrics. `finished` counts once, however often it is called.
 
-    def __init__(self, route: str) -> None:
+    `ahead`: what is made waits for its `turn`, and nobody listens before.
+    """
+
+    def __init__(self, route: str, *, ahead: bool = False) -> None:
         self._route = route
         self._began = time.monotonic()
         self._samples = 0
@@ -33,6 +36,7 @@ class Recording:
         self._outcome: str | None = None
         self._first_audio_at = 0.0
         self._streamed = False
+        self._ahead = ahead
         self._dry = False
         ACTIVE.labels(route).inc()
 
@@ -45,12 +49,17 @@ class Recording:
         if self._samples == 0:
             TTFA.labels(self._route).observe(now - self._began)
             self._first_audio_at = now
-            if streamed:
-                self._streamed = True
-                STREAMS.labels(self._route).inc()
+            self._streamed = streamed
+            self._listener_begins()
         else:
             self._listen(now)
         self._samples += samples
+
+    def turn(self) -> None:
+        """The wait for it is over: the clock starts now, and whoever listens gets what is there."""
+        self._began = self._first_audio_at = time.monotonic()
+        self._ahead = False
+        self._listener_begins()
 
     @property
     def seconds_to_first_audio(self) -> float | None:
@@ -61,10 +70,14 @@ class Recording:
     def seconds_so_far(self) -> float:
         return time.monotonic() - self._began
 
+    def _listener_begins(self) -> None:
+        if self._streamed and not self._ahead:
+            STREAMS.labels(self._route).inc()
+
     def _listen(self, now: float) -> None:
         """Count the stream, once, if a listener who began with the first audio has played all there is by `now`."""
         played_out = now - self._first_audio_at > self._samples / self._sample_rate
-        if self._streamed and not self._dry and played_out:
+        if self._streamed and not self._ahead and not self._dry and played_out:
             self._dry = True
             DISCONTINUOUS.labels(self._route).inc()
 

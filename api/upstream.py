@@ -65,7 +65,7 @@ async def _read(request: Request, fields: Sequence[str]) -> tuple[dict[str, str]
     prompt: bytes | None = None
     if is_form(request):
         form = await read_form(request, "prompt_wav", fields)
-        given, prompt = form.fields, form.file
+        given, prompt = form.fields, form.files.get("prompt_wav")
     else:
         given = await parsed(_urlencoded, await read_bytes(request))
     for name in (*given, *(["prompt_wav"] if prompt is not None else [])):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from api.casting import modes_of
 from runners.request import ModelInfo, VoiceInfo
 
 if TYPE_CHECKING:
     from runners.voice_store import VoiceRecord, VoiceStore
+
+
+SPEECH_TOKENS_PER_SECOND = 25
 
 
 def entries(store: VoiceStore, info: ModelInfo) -> list[dict[str, Any]]:
@@ -34,7 +38,7 @@ def _stored(voice: VoiceRecord, store: VoiceStore, info: ModelInfo) -> dict[str,
         "id": voice.id,
         "name": voice.name,
         "type": "cloned",
-        "supported_modes": _modes(voice, info) if usable else [],
+        "supported_modes": modes_of(voice, info) if usable else [],
         "languages": list(info.languages) if usable else [],
         "models": [info.name] if usable else [],
         "default": False,
@@ -48,19 +52,12 @@ def _stored(voice: VoiceRecord, store: VoiceStore, info: ModelInfo) -> dict[str,
     return entry
 
 
-def _modes(voice: VoiceRecord, info: ModelInfo) -> list[str]:
-    if not voice.speech_tokens:
-        return ["preset"]
-    transcribed = voice.transcript is not None or voice.text_ids > 0
-    modes = ["zero_shot"] * transcribed + ["cross_lingual", "instruct"]
-    return [mode for mode in modes if mode in info.modes]
-
-
 def details(voice: VoiceRecord, store: VoiceStore, info: ModelInfo) -> dict[str, Any]:
     """A saved voice with everything that is recorded of it."""
     return {
         **_stored(voice, store, info),
         "description": voice.description,
         "ref_text": voice.transcript,
+        "sample_seconds": round(voice.speech_tokens / SPEECH_TOKENS_PER_SECOND, 2),
         "consent": {"id": voice.consent.id, "statement": voice.consent.statement, "given_at": voice.consent.given_at},
     }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,21 +10,25 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.at_fault import at_fault
 from api.connection import run_while_connected
-from api.errors import ApiError, as_api_error
+from api.errors import ApiError
 from api.form import read_form
-from api.oip.models import served_names
+from api.names import model_names
 from api.schema import MAX_REF_TEXT, read_body, validated
 from api.synthesis import Speaker, prepare
 from api.telemetry import Recording, failure_recorded
+from api.threads import DECODERS, STORE_READERS, STORE_WRITERS, run_in
 from api.voice_entries import details, entries, preset_entry
-from api.wish import INLINE_VOICE, SpeechWish
+from api.wish import INLINE_VOICE, SpeechWish, check_model
 from audio.decode import decode_reference
-from audio.encode import encode_whole, make_encoder
-from runners.request import ModelInfo, RequestError
+from audio.encode import coded_as, encode_whole
+from runners.request import ModelInfo
+from runners.voice_record import checked_name
 from text.errors import TextError
 
 if TYPE_CHECKING:
+    from models.conditioning import Conditioning
     from runners.voice_store import VoiceStore
 
 MAX_CONSENT, MAX_DESCRIPTION = 2000, 1000  # characters
@@ -101,9 +103,9 @@ def router(speaker: Speaker) -> APIRouter:
         form = await read_form(request, "audio_sample", VoiceForm.model_fields)
         given = {field: value for field, value in form.fields.items() if value.strip()}
         fields = validated(given, VoiceForm)
-        if not form.file:
+        if not (sample := form.files.get("audio_sample")):
             raise ApiError(400, "missing_parameter", "`audio_sample` is required.", "audio_sample")
-        return await run_while_connected(request, voices.save(form.file, fields))
+        return await run_while_connected(request, voices.save(sample, fields))
 
     @routes.get("/v1/audio/voices/{voice_id}")
     async def one_voice(voice_id: str) -> Response:
@@ -145,10 +147,10 @@ class _Voices:
         info = await self.speaker.backend.describe()
         found = [preset_entry(voice, info) for voice in info.voices]
         if self.speaker.voices is not None:
-            found += await asyncio.to_thread(entries, self.speaker.voices, info)
+            found += await run_in(STORE_READERS, entries, self.speaker.voices, info)
         if model is None:
             return found
-        wanted = info.name if model in served_names(info) else model
+        wanted = info.name if model in model_names(info) else model
         return [entry for entry in found if wanted in entry["models"]]
 
     async def one(self, voice: str) -> dict[str, Any]:
@@ -158,24 +160,24 @@ class _Voices:
                 return preset_entry(preset, info)
         if self.speaker.voices is None:
             raise ApiError(404, "voice_not_found", f"No voice {voice!r}.", "voice_id")
-        with _told():
-            record = await asyncio.to_thread(self.speaker.voices.record, voice)
+        with at_fault(codes=_AT_FAULT):
+            record = await run_in(STORE_READERS, self.speaker.voices.record, voice)
         return details(record, self.speaker.voices, info)
 
     async def save(self, sample: bytes, form: VoiceForm) -> Response:
         store = self._store()
         info = await self.speaker.backend.describe()
-        if form.model and form.model not in served_names(info):
-            raise ApiError(404, "model_not_found", f"No model {form.model!r}; this server has {info.name!r}.", "model")
+        check_model(form.model, info)
         _check_free(form.name, info)
         if form.ref_text is not None:
             await self._check_transcript(form.ref_text)
-        with _told():
-            await asyncio.to_thread(store.check_free, form.name, form.overwrite)
-        reference = await asyncio.to_thread(decode_reference, sample, trim=True) if form.trim else sample
-        conditioning = await self.speaker.references.conditioning(reference)
-        with _told():
-            voice = await asyncio.to_thread(
+        with at_fault(codes=_AT_FAULT):
+            await run_in(STORE_READERS, store.check_free, form.name, form.overwrite)
+        with at_fault(params={"ref_audio": "audio_sample"}):
+            conditioning = await self._heard(sample, form)
+        with at_fault(codes=_AT_FAULT):
+            voice = await run_in(
+                STORE_WRITERS,
                 store.create,
                 form.name,
                 conditioning,
@@ -187,24 +189,33 @@ class _Voices:
         location = {"Location": f"/v1/audio/voices/{voice.id}"}
         return JSONResponse(details(voice, store, info), 201, location)
 
+    async def _heard(self, sample: bytes, form: VoiceForm) -> Conditioning:
+        references = self.speaker.references
+        if not form.trim:
+            return await references.conditioning(sample)
+        transcribed = form.ref_text is not None
+        return await references.conditioning(
+            await run_in(DECODERS, decode_reference, sample, trim=True, transcribed=transcribed)
+        )
+
     async def change(self, voice: str, change: VoiceChange) -> dict[str, Any]:
         info = await self._changeable(voice)
         if change.name is not None:
             _check_free(change.name, info)
         store = self._store()
-        with _told():
-            record = await asyncio.to_thread(store.update, voice, name=change.name, description=change.description)
+        with at_fault(codes=_AT_FAULT):
+            record = await run_in(STORE_WRITERS, store.update, voice, name=change.name, description=change.description)
         return details(record, store, info)
 
     async def delete(self, voice: str) -> dict[str, Any]:
         await self._changeable(voice)
-        with _told():
-            record = await asyncio.to_thread(self._store().delete, voice)
+        with at_fault(codes=_AT_FAULT):
+            record = await run_in(STORE_WRITERS, self._store().delete, voice)
         return {"id": record.id, "deleted": True}
 
     async def preview(self, voice: str, body: PreviewBody) -> Response:
         recording = Recording("voice_preview")
-        with failure_recorded(recording):
+        with failure_recorded(recording), at_fault(params={"voice": "voice_id", "input": "text"}):
             info = await self.speaker.backend.describe()
             text = body.text or PREVIEWS[next(filter(PREVIEWS.__contains__, info.languages), "en")]
             wish = SpeechWish(text, voice=voice, seed=body.seed, stream=False)
@@ -212,7 +223,7 @@ class _Voices:
             samples = await speech.whole(recording)
             content = await asyncio.to_thread(encode_whole, PREVIEW_FORMAT, samples, speech.sample_rate)
             recording.finished("ok")
-        media_type = make_encoder(PREVIEW_FORMAT, speech.sample_rate).content_type
+        media_type = coded_as(PREVIEW_FORMAT, speech.sample_rate).content_type
         return Response(content, media_type=media_type, headers={"X-Seed": str(speech.seed)})
 
     def _store(self) -> VoiceStore:
@@ -239,21 +250,12 @@ class _Voices:
 
 def _check_free(name: str, info: ModelInfo) -> None:
     """A saved voice never hides a preset, nor is hidden by one."""
-    if name.strip() == INLINE_VOICE:
+    with at_fault(codes=_AT_FAULT):
+        name = checked_name(name)
+    if name == INLINE_VOICE:
         raise ApiError(400, "invalid_value", f"{INLINE_VOICE!r} stands for ref_audio; choose another name.", "name")
-    if name.strip() in {preset.id for preset in info.voices}:
-        raise ApiError(409, "voice_exists", f"{name.strip()!r} is a preset of the model; choose another name.", "name")
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """What the store refuses, with the parameter at fault."""
-    try:
-        yield
-    except RequestError as error:
-        problem = as_api_error(error)
-        problem.param = _AT_FAULT.get(problem.code)
-        raise problem from error
+    if name in {preset.id for preset in info.voices}:
+        raise ApiError(409, "voice_exists", f"{name!r} is a preset of the model; choose another name.", "name")
 
 
 def _has_body(request: Request) -> bool:

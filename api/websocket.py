@@ -6,7 +6,6 @@ utterance is what comes between two flushes; when all of it has been heard there
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
@@ -18,17 +17,18 @@ from pydantic import BaseModel, ConfigDict, Field
 from api.bodies import wants_segments, wish_of
 from api.errors import ApiError
 from api.live import EndOfUtterance, Line, Place, Spoken
-from api.live_session import TOO_BIG, FatalError, Limits, LiveSession
+from api.live_session import Limits, LiveSession
+from api.references import Reference
 from api.schema import SpokenBody, validated
-from api.synthesis import Speaker, Speech, SpeechWish, prepare
+from api.synthesis import Speaker, Speech, SpeechWish
 from api.wish import check_format, check_model
 from audio.encode import FORMATS, Encoder, make_encoder
 from text.incremental import IncrementalText
 
 ROUTE = "speech_stream"
-_LARGE_TEXT = 2000  # characters; more are cut in a thread, as the loop feeds every stream
-# Something that every model can say: it stands in for the text to come while a configuration is checked.
-_SOMETHING = "1"
+# Who speaks: one of these takes the place of the others, with the transcript that belongs to them.
+_WHO = frozenset(("voice", "ref_audio", "references"))
+_FORMAT = frozenset(("format", "response_format"))
 
 
 class SessionConfig(SpokenBody):
@@ -59,7 +59,7 @@ def router(speaker: Speaker, limits: Limits | None = None) -> APIRouter:
 
         * `session.config`: fields of the speech endpoint (`voice`, `format`, `sample_rate`, `speed`, `instructions`,
           `language`, `ref_audio` ...) and `policy`: `sentence` or `clause`. Answered by `session.updated`; holds for
-          text that comes later. May be left out.
+          text that comes later. What a later one leaves out stays as it was. May be left out.
         * `input.text`: `text`, any portion of it, at most 20,000 characters; 200,000 in a session.
         * `input.flush`: the utterance is complete, its rest is spoken. Without it a sentence is spoken as soon as
           what follows shows that it has ended.
@@ -89,10 +89,12 @@ class SpeechStream(LiveSession):
     def __init__(self, socket: WebSocket, speaker: Speaker, limits: Limits, route: str) -> None:
         super().__init__(socket, speaker, limits, route)
         self._config = validated({}, SessionConfig)
+        self._given: dict[str, Any] = {}  # by all session.config so far
+        self._recording: Reference | None = None
         self._wish: SpeechWish
         self._timed = False
-        self._text = IncrementalText()
         self._utterance = 0
+        self._finished = 0  # utterances of which the client knows the end
         self._unfinished = False  # the utterance has text, and no end yet
         self._done = False  # after input.done
         self._spoken = {"sentences": 0, "audio_ms": 0}
@@ -114,9 +116,8 @@ class SpeechStream(LiveSession):
 
     async def received(self, message: dict[str, Any], size: int) -> None:
         kind = message.pop("type", None)
-        if size > self.limits.message_bytes and kind != "session.config":
-            text = f"The message has {size:,} characters, over {self.limits.message_bytes:,}."
-            raise FatalError(ApiError(413, "payload_too_large", text), TOO_BIG)
+        if kind != "session.config":  # which may bring a recording
+            self.check_size(size)
         handler = self._handlers.get(kind) if isinstance(kind, str) else None
         if handler is None:
             raise ApiError(400, "invalid_value", f"type is one of {', '.join(self._handlers)}.", "type")
@@ -131,7 +132,8 @@ class SpeechStream(LiveSession):
         return False
 
     async def _configure(self, message: dict[str, Any]) -> None:
-        config = validated(message, SessionConfig)
+        given, recording = self._merged(message)
+        config = validated(given, SessionConfig)
         if config.format is not None:
             config.response_format = config.format
         check_model(config.model, self.info)
@@ -140,23 +142,34 @@ class SpeechStream(LiveSession):
             param = "timeout_s" if config.timeout_s is not None else "input_type"
             raise ApiError(400, "unsupported_parameter", f"A session takes no {param} of its own.", param)
         timed = wants_segments(config)
-        wish = wish_of(config, stream=True)
+        wish = wish_of(config, stream=True, recording=recording)
         if isinstance(wish.ref_audio, str):
             wish = replace(wish, ref_audio=await self.speaker.references.read(wish.ref_audio))
             config.ref_audio = config.references = None  # its bytes are enough
-        await prepare(self.speaker, replace(wish, text=_SOMETHING), self.info)
+        await self.rehearse(wish)
+        self._given = {name: value for name, value in given.items() if name not in ("ref_audio", "references")}
+        self._given["ref_text"], self._recording = wish.ref_text, wish.ref_audio
         self._config, self._wish, self._timed = config, wish, timed
-        self._text.policy = config.policy
+        self.text.policy = config.policy
         await self.send({"type": "session.updated", **self._described()})
+
+    def _merged(self, message: dict[str, Any]) -> tuple[dict[str, Any], Reference | None]:
+        """All that was ever given, the latest of each, and the recording that came with it."""
+        replaced: set[str] = set()
+        if speaks_anew := not _WHO.isdisjoint(message):
+            replaced |= {*_WHO, "ref_text"}
+        if not _FORMAT.isdisjoint(message):
+            replaced |= _FORMAT
+        kept = {name: value for name, value in self._given.items() if name not in replaced}
+        return {**kept, **message}, None if speaks_anew else self._recording
 
     async def _input(self, message: dict[str, Any]) -> None:
         if self._done:
             raise ApiError(400, "invalid_value", "After input.done no text is taken.", "type")
         text = validated(message, InputText).text
-        self.count(text)
-        feed = self._text.feed
+        pieces = await self.pieces(text)
         self._unfinished = self._unfinished or bool(text)
-        self._say(await asyncio.to_thread(feed, text) if len(text) > _LARGE_TEXT else feed(text))
+        self._say(pieces)
 
     async def _flush(self, message: dict[str, Any]) -> None:
         _without_fields(message)
@@ -183,13 +196,12 @@ class SpeechStream(LiveSession):
 
     def _say(self, pieces: list[str]) -> None:
         for piece in pieces:
-            if not piece.isspace():
-                wish = replace(self._wish, text=piece)
-                self.narrator.say(Line(wish, self._utterance, self._config.response_format, self._timed))
+            wish = replace(self._wish, text=piece)
+            self.narrator.say(Line(wish, self._utterance, self._config.response_format, self._timed))
 
     def _end_utterance(self) -> None:
         if self._unfinished:
-            self._say(self._text.flush())
+            self._say(self.last_pieces())
             self.narrator.say(EndOfUtterance(self._utterance))
             self._utterance += 1
             self._unfinished = False
@@ -197,12 +209,10 @@ class SpeechStream(LiveSession):
     async def _interrupt(self) -> None:
         """Stop at once, and forget what was to be spoken."""
         await self.silence()
-        if self._unfinished or not self.narrator.idle:
-            last = self._utterance if self._unfinished else self._utterance - 1
-            await self.narrator.cancelled(last, self)
-            self._utterance = last + 1
+        self._utterance += self._unfinished
+        await self.narrator.cancelled(range(self._finished, self._utterance), self)
         self._unfinished = False
-        self._text = IncrementalText(self._config.policy)
+        self.text = IncrementalText(self._config.policy)
 
     async def _say_goodbye(self) -> None:
         await self.send(
@@ -249,6 +259,7 @@ class SpeechStream(LiveSession):
         await self.refused(problem, fatal=False)
 
     async def finished(self, utterance: int, sentences: int, reason: str) -> None:
+        self._finished = utterance + 1
         done = {"utterance_index": utterance, "sentences": sentences, "finish_reason": reason}
         await self.send({"type": "utterance.done", **done})
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from api.errors import ApiError
+from api.names import model_names, own_name
 from api.references import Reference
 from api.schema import MAX_INSTRUCTIONS, MAX_REF_TEXT, MAX_SEED
 from runners.request import ModelInfo, Sampling
@@ -96,8 +97,8 @@ def check_format(audio_format: str, formats: Sequence[str], name: str) -> None:
 
 def check_model(name: str | None, info: ModelInfo) -> None:
     """Raises ApiError model_not_found for a name that the loaded model does not have."""
-    if name and name not in (info.name, f"cosyvoice-{info.version}", f"cosyvoice{info.version}"):
-        raise ApiError(404, "model_not_found", f"No model {name!r}; this server has {info.name!r}.", "model")
+    if name and name not in model_names(info):
+        raise ApiError(404, "model_not_found", f"No model {name!r}; this server has {own_name(info)!r}.", "model")
 
 
 def check_range(name: str, value: float | None, least: float, most: float) -> None:

@@ -94,7 +94,7 @@ class CodecEncoder:
 
     def __init__(self, coding: Coding, sample_rate: int, *, streamed: bool = True) -> None:
         self.content_type = coding.content_type
-        self.sample_rate = _coded_rate(coding, sample_rate)
+        self.sample_rate = coded_rate(coding, sample_rate)
         self._shaper = Shaper(sample_rate, self.sample_rate)
         self._outbox = _Outbox()
         self._encoded = 0
@@ -135,5 +135,6 @@ class CodecEncoder:
         self._container.mux(self._stream.encode(frame))
 
 
-def _coded_rate(coding: Coding, sample_rate: int) -> int:
+def coded_rate(coding: Coding, sample_rate: int) -> int:
+    """The rate in Hz at which audio of `sample_rate` Hz is coded."""
     return sample_rate if not coding.rates or sample_rate in coding.rates else max(coding.rates)

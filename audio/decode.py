@@ -44,26 +44,28 @@ _DATA_URL = re.compile(
 _OTHER_URL = re.compile(r"\s*(?!data:)(?:[a-z][a-z0-9+.-]*:|//)", re.IGNORECASE)
 
 
-def decode_audio(data: bytes, *, max_seconds: float = MAX_SECONDS, max_bytes: int = MAX_BYTES) -> Audio:
+def decode_audio(
+    data: bytes, *, max_seconds: float = MAX_SECONDS, max_bytes: int = MAX_BYTES, max_rate: int = MAX_SAMPLE_RATE
+) -> Audio:
     """Decode a sound file held in memory to mono (mean of the channels, as upstream loads prompts).
 
     What the file is, its first bytes say, not its name. Decoding stops as soon as the limit is crossed, whatever
-    length the header declares. Raises AudioError: ref_audio_invalid, ref_audio_too_large, ref_audio_too_long,
-    ref_audio_sample_rate (above 192 kHz).
+    length the header declares. Sound of a higher rate than `max_rate` Hz is resampled to it on the way. Raises
+    AudioError: ref_audio_invalid, ref_audio_too_large, ref_audio_too_long, ref_audio_sample_rate (above 192 kHz).
     """
-    decoded = _decoded(data, max_seconds, max_bytes)
+    decoded = _decoded(data, max_seconds, max_bytes, max_rate)
     if not decoded.complete:
         raise _too_long(f"longer than {max_seconds:g} s", max_seconds)
     return Audio(decoded.samples, decoded.sample_rate)
 
 
-def _decoded(data: bytes, seconds: float, max_bytes: int) -> Decoded:
+def _decoded(data: bytes, seconds: float, max_bytes: int, max_rate: int = MAX_SAMPLE_RATE) -> Decoded:
     if len(data) > max_bytes:
         raise AudioError(
             "ref_audio_too_large",
             f"The reference audio has {len(data):,} bytes; at most {max_bytes:,} are accepted.",
         )
-    return decode(data, seconds)
+    return decode(data, seconds, max_rate)
 
 
 def _too_long(length: str, max_seconds: float) -> AudioError:
@@ -110,16 +112,24 @@ def _check_sound(audio: Audio) -> None:
         )
 
 
-def decode_reference(data: bytes, *, max_seconds: float = MAX_SECONDS, trim: bool = False) -> Audio:
+def decode_reference(
+    data: bytes, *, max_seconds: float = MAX_SECONDS, trim: bool = False, transcribed: bool = False
+) -> Audio:
     """Decode an upload and check that it can serve as a voice prompt: `decode_audio` then `check_reference`.
 
     `trim`: silence at both ends goes, and a recording that is still longer than `max_seconds` ends at a pause before
-    that, instead of being refused; what lies beyond its first two minutes is not looked at. Its transcript must
-    then be of what is left.
+    that, instead of being refused; what lies beyond its first two minutes is not looked at. One that has a transcript
+    (`transcribed`) may lose silence alone: ref_audio_too_long.
     """
     if trim:
         decoded = _decoded(data, TRIM_SECONDS, MAX_BYTES)
-        audio = trimmed(Audio(decoded.samples, decoded.sample_rate), max_seconds)
+        audio, whole = trimmed(Audio(decoded.samples, decoded.sample_rate), max_seconds)
+        if transcribed and not (whole and decoded.complete):
+            raise AudioError(
+                "ref_audio_too_long",
+                f"The reference audio has sound beyond {max_seconds:g} s, which its transcript speaks of: cut both, or "
+                "leave the transcript out.",
+            )
     else:
         audio = decode_audio(data, max_seconds=max_seconds)
     check_reference(audio, max_seconds=max_seconds)
@@ -129,14 +139,15 @@ def decode_reference(data: bytes, *, max_seconds: float = MAX_SECONDS, trim: boo
 def parse_data_url(url: str, *, max_bytes: int = MAX_BYTES) -> bytes:
     """The bytes of `data:audio/<type>;base64,<data>`; browsers call a recording without pictures `video/webm` too.
 
-    The service never fetches: any other URL is ref_audio_url_not_allowed, so that a request cannot make it read
+    Nothing is fetched here: any other URL is ref_audio_url_not_allowed, so that a request cannot make the service read
     local files or reach into its network. Raises AudioError: ref_audio_url_not_allowed, ref_audio_invalid,
     ref_audio_too_large (checked before decoding).
     """
     if _OTHER_URL.match(url):
         raise AudioError(
             "ref_audio_url_not_allowed",
-            "The reference audio must be sent inline as data:audio/wav;base64,...; links are never fetched.",
+            "The reference audio must be sent inline as data:audio/wav;base64,...; links are fetched only where the "
+            "operator has set COSYSERVE_REF_HOSTS.",
         )
     header = _DATA_URL.match(url)
     if header is None:

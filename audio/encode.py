@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 import numpy as np
 
-from audio.codec import CODINGS, CodecEncoder
+from audio.codec import CODINGS, CodecEncoder, coded_rate
 from audio.errors import AudioError
-from audio.pcm import PcmEncoder, WavEncoder, to_pcm16, wav_header
+from audio.pcm import WAV_TYPE, PcmEncoder, WavEncoder, pcm_type, to_pcm16, wav_header
 
-__all__ = ["FORMATS", "Encoder", "encode_whole", "make_encoder", "to_pcm16", "wav_header"]
+__all__ = ["FORMATS", "Coded", "Encoder", "coded_as", "encode_whole", "make_encoder", "to_pcm16", "wav_header"]
+
+
+@dataclass(frozen=True)
+class Coded:
+    """What audio is once it is encoded: its MIME type, and the rate in Hz that its file declares."""
+
+    content_type: str
+    sample_rate: int
 
 
 class Encoder(Protocol):
@@ -44,14 +53,25 @@ _ENCODERS: dict[str, Callable[[int], Encoder]] = {
 FORMATS = tuple(_ENCODERS)
 
 
+def coded_as(audio_format: str, sample_rate: int) -> Coded:
+    """What `make_encoder` would make of audio of `sample_rate` Hz. Raises AudioError unsupported_format."""
+    _check(audio_format)
+    if audio_format in CODINGS:
+        return Coded(CODINGS[audio_format].content_type, coded_rate(CODINGS[audio_format], sample_rate))
+    return Coded(WAV_TYPE if audio_format == "wav" else pcm_type(sample_rate), sample_rate)
+
+
 def make_encoder(audio_format: str, sample_rate: int) -> Encoder:
     """A fresh streaming encoder for mono audio of `sample_rate` Hz. Raises AudioError unsupported_format."""
-    encoder = _ENCODERS.get(audio_format)
-    if encoder is None:
+    _check(audio_format)
+    return _ENCODERS[audio_format](sample_rate)
+
+
+def _check(audio_format: str) -> None:
+    if audio_format not in _ENCODERS:
         raise AudioError(
             "unsupported_format", f"The response format must be one of {', '.join(FORMATS)}; others are not made."
         )
-    return encoder(sample_rate)
 
 
 def encode_whole(audio_format: str, samples: np.ndarray, sample_rate: int) -> bytes:

@@ -8,6 +8,7 @@ import numpy as np
 
 from audio.errors import AudioError
 
+WAV_TYPE = "audio/wav"
 _OPEN_LENGTH = 0xFFFFFFFF
 _WAV_HEADER_BYTES = 44
 
@@ -45,11 +46,16 @@ def wav_header(sample_rate: int, data_bytes: int | None) -> bytes:
     )
 
 
+def pcm_type(sample_rate: int) -> str:
+    """The MIME type of bare samples, which says what they do not."""
+    return f"audio/pcm;rate={sample_rate};channels=1"
+
+
 class PcmEncoder:
     """Headerless signed 16-bit little-endian samples."""
 
     def __init__(self, sample_rate: int) -> None:
-        self.content_type = f"audio/pcm;rate={sample_rate};channels=1"
+        self.content_type = pcm_type(sample_rate)
         self.sample_rate = sample_rate
 
     def begin(self) -> bytes:
@@ -67,7 +73,7 @@ class WavEncoder(PcmEncoder):
 
     def __init__(self, sample_rate: int) -> None:
         super().__init__(sample_rate)
-        self.content_type = "audio/wav"
+        self.content_type = WAV_TYPE
 
     def begin(self) -> bytes:
         return wav_header(self.sample_rate, None)

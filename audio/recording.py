@@ -59,8 +59,8 @@ def clipped_share(samples: np.ndarray) -> float:
     return clipped / max(samples.size, 1)
 
 
-def trimmed(audio: Audio, max_seconds: float) -> Audio:
-    """Without silence at both ends, and at most `max_seconds` long.
+def trimmed(audio: Audio, max_seconds: float) -> tuple[Audio, bool]:
+    """Without silence at both ends, and at most `max_seconds` long; and whether all of the sound is still there.
 
     Longer sound ends within the last third of that, in the middle of the quietest 0.2 s (the last of them, if there are
     several to 3 dB): in a pause, if there is one. Silence is what lies below -60 dBFS or 40 dB below the loudest frame;
@@ -72,13 +72,14 @@ def trimmed(audio: Audio, max_seconds: float) -> Audio:
     sound = np.flatnonzero(levels > threshold)
     frame, limit = _frame_length(audio), int(max_seconds * audio.sample_rate)
     if sound.size == 0:
-        return Audio(audio.samples[:limit], audio.sample_rate)
+        return Audio(audio.samples[:limit], audio.sample_rate), True
     margin = round(MARGIN_SECONDS * audio.sample_rate)
     first = max(0, sound[0] * frame - margin)
     last = min(audio.samples.size, (sound[-1] + 1) * frame + margin)
-    if last - first > limit:
+    whole = last - first <= limit
+    if not whole:
         last = first + _pause(levels[first // frame : (first + limit) // frame], frame)
-    return Audio(audio.samples[first:last], audio.sample_rate)
+    return Audio(audio.samples[first:last], audio.sample_rate), whole
 
 
 def _pause(levels: np.ndarray, frame: int) -> int:

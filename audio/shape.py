@@ -91,6 +91,7 @@ class _Filter:
     def __init__(self, rate_in: int, rate_out: int, pitch: float) -> None:
         self._rate = rate_in
         self._tail = round(STRETCH_TAIL_SECONDS * rate_in) if pitch != 1 else 0
+        self._step = max(1, round(PIECE_SECONDS * rate_in)) if pitch != 1 else None
         self._pushed = 0
         self._graph = av.filter.Graph()
         chain = [self._graph.add_abuffer(sample_rate=rate_in, format="flt", layout="mono")]
@@ -102,7 +103,7 @@ class _Filter:
         self._graph.link_nodes(*chain).configure()
 
     def feed(self, samples: np.ndarray) -> np.ndarray:
-        step = max(1, round(PIECE_SECONDS * self._rate))
+        step = self._step or max(1, samples.size)
         made = [np.zeros(0, np.float32)]
         for first in range(0, samples.size, step):
             made.extend(self._push(samples[first : first + step]))

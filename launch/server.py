@@ -15,7 +15,7 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import psutil
@@ -104,9 +104,11 @@ def address(default_port: int) -> tuple[str, int]:
     if not port.isascii() or not port.isdigit() or not int(port) < 2**16:
         raise LaunchError(f"PORT={port} is not a port: give a number from 1 to 65535.")
     try:
-        return socket.gethostbyname(host), int(port)
-    except OSError as error:
+        found = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
         raise LaunchError(f"HOST={host} is not an address of this machine.") from error
+    first = min(found, key=lambda entry: entry[0] != socket.AF_INET)  # clients take a name for its IPv4 address
+    return str(first[4][0]), int(port)
 
 
 def free_port() -> int:
@@ -116,29 +118,34 @@ def free_port() -> int:
 
 
 class Server:
-    """The service as a child process. A context manager: it is stopped when the block ends."""
+    """The service as a child process. A context manager: it is stopped when the block ends.
+
+    `env`: beside this process's environment, without what is None.
+    """
 
     def __init__(
         self,
         port: int = 0,
         host: str = "127.0.0.1",
         target: str = ".",
-        env: dict[str, str] | None = None,
+        env: Mapping[str, str | None] | None = None,
         log: Path | None = None,
         cwd: Path = ROOT,
     ) -> None:
         self.host, self.port = host, port or free_port()
-        self.url = f"http://{host if host != '0.0.0.0' else '127.0.0.1'}:{self.port}"
+        reached = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+        self.url = f"http://{f'[{reached}]' if ':' in reached else reached}:{self.port}"
         self._target, self._cwd = target, cwd
         self._scratch = Path(tempfile.mkdtemp(prefix="cosyserve-"))
         self.log = log or self._scratch / "server.log"
         # A BENTOML_HOME of its own: a second server with the same one would wipe the first one's metrics.
-        self._env = {
+        wanted = {
             **os.environ,
             "BENTOML_HOME": str(self._scratch),
             "BENTOML_DO_NOT_TRACK": "true",
             **(env or {}),
         }
+        self._env = {name: value for name, value in wanted.items() if value is not None}
         if self._env.get("MODEL_DIR"):  # a tag is looked up in this process's model store, not in the scratch one
             self._env["MODEL_DIR"] = str(model_folder(self._env["MODEL_DIR"]))
         self.process: subprocess.Popen | None = None

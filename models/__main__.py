@@ -1,4 +1,4 @@
-"""`python -m models`: pull weights from a hub, verify a folder, say what a folder is, import its voices."""
+"""`python -m models`: pull weights from a hub, verify a folder, say what a folder is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from models.conditioning import PRESETS_FILE, load_presets
 from models.config import check_files, files_of, load_config
 from models.errors import ModelError
 from models.hub import HUBS, KNOWN_MODELS, open_hub, repository
@@ -84,36 +83,6 @@ def check_folder(options: argparse.Namespace, say: Say) -> None:
     say(f"{config.name}: CosyVoice {config.version}, {config.sample_rate} Hz; voices: {voices}")
 
 
-def import_voices(options: argparse.Namespace, say: Say) -> None:
-    """Save the voices of a `spk2info.pt` in a store: every one, or none where one cannot be."""
-    # A command puts the parts together: the store is the service's, and what the networks need knows nothing of it.
-    from runners.model_folder import model_folder
-    from runners.request import RequestError
-    from runners.voice_store import FOLDER_VARIABLE, VoiceStore, model_key
-
-    target = options.to or os.environ.get(FOLDER_VARIABLE)
-    if not target:
-        raise ModelError("target_not_usable", f"set {FOLDER_VARIABLE} or give --to: the folder of the voices")
-    if not options.file.is_file():
-        raise ModelError("model_file_missing", f"{options.file} is missing")
-    config = load_config(model_folder(options.model))
-    voices = load_presets(options.file, config)
-    presets = load_presets(config.root / PRESETS_FILE, config)
-    store = VoiceStore(target, lambda: model_key(config))
-    try:
-        store.warm_up()
-        for name in voices:
-            store.check_free(name, options.overwrite)
-            if name in presets:
-                raise ModelError("target_not_usable", f"{name!r} is a preset of {config.root} already")
-        for name, conditioning in voices.items():
-            voice = store.create(name, conditioning, consent=options.consent, overwrite=options.overwrite)
-            say(f"{voice.id}  {name}")
-    except RequestError as error:
-        raise ModelError("target_not_usable", error.message) from error
-    say(f"{target}: {len(voices)} voices for {config.name}")
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m models", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
@@ -136,18 +105,6 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("folder", type=Path, metavar="DIR")
         if function is make_manifest:
             command.add_argument("--name", help="what the model shall be called")
-
-    command = commands.add_parser("import-voices", help="save the voices of upstream's spk2info.pt for the service")
-    command.set_defaults(command=import_voices)
-    command.add_argument("file", type=Path, metavar="SPK2INFO.pt")
-    command.add_argument("--to", type=Path, metavar="DIR", help="the folder of the voices (default: COSYSERVE_VOICES)")
-    command.add_argument("--model", metavar="DIR", help="the model that they were made with (default: MODEL_DIR)")
-    command.add_argument(
-        "--consent",
-        default="Imported by the operator of this server.",
-        help="the statement of consent that is kept with each voice",
-    )
-    command.add_argument("--overwrite", action="store_true", help="replace voices of the same names")
     return parser
 
 

@@ -6,14 +6,15 @@ costs one `fstat` of the folder, at most once a second, until something in it ha
 
 from __future__ import annotations
 
-import fcntl
+import json
 import logging
 import os
 import re
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ from typing import Generic, Protocol, TypeVar
 
 from pydantic import TypeAdapter
 
+from runners.folder_writes import alone, make_durable, unlink, write
 from runners.storage_errors import as_request_errors, unavailable
 
 logger = logging.getLogger("cosyserve.records")
@@ -31,11 +33,12 @@ SETTLE_SECONDS = 3.0
 """The folder is read again and again for so long after its time has changed: that time is as coarse as 2 s."""
 READ_SECONDS = 20.0
 """After which the folder is read whatever its time says: not every file system keeps it."""
-LOCK_SECONDS = 10.0
 LEFTOVER_SECONDS = 3600.0
 """What a killed writer left behind is removed after so long; a younger file may be a record that is being restored."""
 MAX_RECORD_BYTES = 4 * 2**20
-_LOCK_FILE = ".lock"
+_MAX_WANTED = (
+    1000  # characters of a name or id that is looked for: a name of 100 may be written with several times that
+)
 
 
 class Record(Protocol):
@@ -57,11 +60,21 @@ class Record(Protocol):
 Kept = TypeVar("Kept", bound=Record)
 
 
+def name_as_kept(name: str) -> str:
+    """NFC, without spaces around: so that names which look the same are the same."""
+    return unicodedata.normalize("NFC", name).strip()
+
+
 @dataclass(frozen=True)
 class _Entry(Generic[Kept]):
+    """A file that should hold a record. Of one that is damaged the name is kept, so far as it is known; of one that
+    could not be read (`unread`) nobody knows what it would hold."""
+
     signature: tuple[int, int, int]  # inode, size, time in ns
     record: Kept | None
     problem: str = ""
+    name: str | None = None
+    unread: bool = False
 
 
 class RecordFolder(Generic[Kept]):
@@ -88,6 +101,7 @@ class RecordFolder(Generic[Kept]):
         self._entries: dict[str, _Entry[Kept]] = {}
         self._records: dict[str, Kept] = {}  # replaced, never changed: readers take no lock
         self._ids: dict[str, str] = {}  # by name
+        self._reserved: dict[str, str] = {}  # ids of damaged records by name
         self._leftovers: list[str] = []
         self._scanning = threading.Lock()
         self._read_at = self._look_at = self._settled_at = -float("inf")
@@ -103,7 +117,14 @@ class RecordFolder(Generic[Kept]):
     def find(self, wanted: str) -> Kept | None:
         """The record of that id, else of that name: of several the oldest."""
         records = self.records()
-        return records.get(wanted) or records.get(self._ids.get(wanted, ""))
+        if len(wanted) > _MAX_WANTED:
+            return None
+        return records.get(wanted) or records.get(self._ids.get(name_as_kept(wanted), ""))
+
+    def holder(self, name: str) -> str | None:
+        """The id of the record that has that name, also if it is damaged: whoever mends it finds its name free."""
+        self.records()
+        return self._ids.get(name) or self._reserved.get(name)
 
     def new_id(self) -> str:
         return f"{self._kind}_{secrets.token_hex(12)}"
@@ -111,8 +132,10 @@ class RecordFolder(Generic[Kept]):
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Alone among all writers of the folder, with everything known that they wrote."""
-        with as_request_errors(self.folder), self._alone():
+        with as_request_errors(self.folder), alone(self.folder):
             self._look(now=True)
+            if unread := [record_id for record_id, entry in self._entries.items() if entry.unread]:
+                raise unavailable(f"{unread[0]} cannot be read, so its name is not known")
             self._sweep()
             try:
                 yield
@@ -125,20 +148,20 @@ class RecordFolder(Generic[Kept]):
         outdated = set(old.files) if old is not None else set()
         try:
             for name, data in contents.items():
-                self._write(name, data)
-            self._make_durable()  # the record must not outlive a power cut that its files do not
-            self._write(f"{record.id}.json", self._form.dump_json(record, indent=2) + b"\n")
+                write(self.folder, name, data)
+            make_durable(self.folder)  # the record must not outlive a power cut that its files do not
+            write(self.folder, f"{record.id}.json", self._form.dump_json(record, indent=2) + b"\n")
         except BaseException:
-            self._unlink(set(contents) - outdated)
+            unlink(self.folder, set(contents) - outdated)
             raise
-        self._make_durable()
-        self._unlink(outdated - set(record.files))
+        make_durable(self.folder)
+        unlink(self.folder, outdated - set(record.files))
 
     def remove(self, record: Kept) -> None:
         """Only inside `writing`."""
         os.unlink(self.folder / f"{record.id}.json")  # without it the rest is no record
-        self._make_durable()
-        self._unlink(record.files)
+        make_durable(self.folder)
+        unlink(self.folder, record.files)
 
     def refresh(self) -> None:
         """Read the folder now."""
@@ -178,36 +201,46 @@ class RecordFolder(Generic[Kept]):
                     beside.append((item.name, match["id"] or ""))
                     continue
                 with suppress(FileNotFoundError):  # removed in this moment
-                    status = item.stat()
-                    signature = (status.st_ino, status.st_size, status.st_mtime_ns)
-                    entries[match["id"]] = self._entry(match["id"], signature)
+                    entries[match["id"]] = self._entry(match["id"], item)
         self._leftovers = [name for name, owner in beside if _is_leftover(name, entries.get(owner))]
         if entries != self._entries:
             self._entries = entries
             found = [entry.record for entry in entries.values() if entry.record is not None]
             found.sort(key=lambda record: (record.created_at, record.id))
             self._ids = {record.name: record.id for record in reversed(found)}
+            self._reserved = {entry.name: key for key, entry in entries.items() if entry.name is not None}
             self._records = {record.id: record for record in found}
             self._on_change(self._records, len(entries) - len(found))
 
-    def _entry(self, record_id: str, signature: tuple[int, int, int]) -> _Entry[Kept]:
+    def _entry(self, record_id: str, item: os.DirEntry[str]) -> _Entry[Kept]:
         known = self._entries.get(record_id)
-        if known is not None and known.signature == signature and known.record is not None:
-            return known
+        signature, data, unread = (0, 0, 0), b"", False
         try:
-            return _Entry(signature, self._load(record_id, signature[1]))
+            status = item.stat()
+            signature = (status.st_ino, status.st_size, status.st_mtime_ns)
+            if known is not None and known.signature == signature and known.record is not None:
+                return known
+            data = self._content(record_id, status.st_size)
+            return _Entry(signature, self._load(record_id, data))
         except FileNotFoundError:
             raise
+        except OSError as error:  # of the disk, not of the record: what was known of it still holds
+            if known is not None and known.record is not None:
+                return known
+            problem, unread = error.strerror or str(error), not isinstance(error, IsADirectoryError)
         except Exception as error:  # whatever a damaged file makes of its record
             problem = " ".join(str(error).split())[:300]
         if known is None or (known.signature, known.problem) != (signature, problem):
             logger.warning("%s is skipped: %s", self.folder / f"{record_id}.json", problem)
-        return _Entry(signature, None, problem)
+        return _Entry(signature, None, problem, _name_in(data) or _name_of(known), unread)
 
-    def _load(self, record_id: str, size: int) -> Kept:
+    def _content(self, record_id: str, size: int) -> bytes:
         if size > MAX_RECORD_BYTES:
             raise ValueError(f"{size} bytes are no record")
-        record = self._form.validate_json((self.folder / f"{record_id}.json").read_bytes(), strict=True)
+        return (self.folder / f"{record_id}.json").read_bytes()
+
+    def _load(self, record_id: str, data: bytes) -> Kept:
+        record = self._form.validate_json(data, strict=True)
         if record.id != record_id:
             raise ValueError(f"it is the record of {record.id!r}")
         for name, length in record.files.items():
@@ -222,29 +255,6 @@ class RecordFolder(Generic[Kept]):
                 raise ValueError(f"{name} has {found} bytes instead of {length}")
         return record
 
-    @contextmanager
-    def _alone(self) -> Iterator[None]:
-        lock = os.open(self.folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
-        try:
-            self._lock(lock)
-            yield
-        finally:
-            os.close(lock)  # and the lock goes; so it does when the process is killed
-
-    def _lock(self, lock: int) -> None:
-        deadline = time.monotonic() + LOCK_SECONDS
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise unavailable(f"another writer has held it for {LOCK_SECONDS:g} s") from None
-                time.sleep(0.01)
-            except OSError as error:  # a file system without locks: two replicas may then take one name at once
-                logger.warning("%s cannot be locked (%s); names may be taken twice", self.folder, error.strerror)
-                return
-
     def _sweep(self) -> None:
         for name in self._leftovers:
             with suppress(FileNotFoundError):
@@ -253,31 +263,21 @@ class RecordFolder(Generic[Kept]):
                     os.unlink(self.folder / name)
                     logger.info("%s was left by a writer that was stopped; it is removed", self.folder / name)
 
-    def _write(self, name: str, data: bytes) -> None:
-        draft = self.folder / f".{name}.{secrets.token_hex(4)}.draft"
-        try:
-            opened = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o660)
-            with open(opened, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(opened)
-            os.replace(draft, self.folder / name)
-        except BaseException:
-            self._unlink([draft.name])
-            raise
 
-    def _unlink(self, names: Iterable[str]) -> None:
-        """What cannot be removed now is a leftover."""
-        for name in names:
-            with suppress(OSError):
-                os.unlink(self.folder / name)
+def _name_in(data: bytes) -> str | None:
+    """The name that a damaged record still tells."""
+    with suppress(ValueError, RecursionError):
+        content = json.loads(data)
+        if isinstance(content, dict) and isinstance(name := content.get("name"), str):
+            return name
+    return None
 
-    def _make_durable(self) -> None:
-        opened = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(opened)
-        finally:
-            os.close(opened)
+
+def _name_of(entry: _Entry | None) -> str | None:
+    """What was known of it before it was damaged."""
+    if entry is None:
+        return None
+    return entry.name if entry.record is None else entry.record.name
 
 
 def _is_leftover(name: str, owner: _Entry | None) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from models.conditioning import Conditioning
 from models.config import ModelConfig
 from models.manifest import read_manifest, sha256_of
+from runners.record_folder import name_as_kept
 from runners.request import RequestError
 
 MAX_NAME = 100  # characters
@@ -100,7 +100,7 @@ def model_key(config: ModelConfig) -> ModelKey:
 
 def checked_name(name: str) -> str:
     """The name as it is kept (NFC, without spaces around). Raises RequestError invalid_value."""
-    kept = unicodedata.normalize("NFC", name).strip()
+    kept = name_as_kept(name)
     if not 1 <= len(kept) <= MAX_NAME or not kept.isprintable():
         message = f"A name has 1 to {MAX_NAME} characters, all of them printable."
         raise RequestError("invalid_value", message)

@@ -38,6 +38,8 @@ __all__ = ["FOLDER_VARIABLE", "ModelKey", "StoredVoice", "VoiceRecord", "VoiceSt
 FOLDER_VARIABLE = "COSYSERVE_VOICES"
 MAX_LOADED = 64
 """Voices whose conditioning stays in memory, some 0.5 MB each."""
+MAX_VOICES = 10_000
+"""In one store: what is recorded of each stays in memory, up to some kilobytes."""
 
 VOICES = Gauge(
     "cosyserve_voices",
@@ -116,7 +118,7 @@ class VoiceStore:
     def check_free(self, name: str, overwrite: bool = False) -> str:
         """The name as it would be kept. Raises RequestError: invalid_value (400), voice_exists (409)."""
         name = checked_name(name)
-        if not overwrite and self._records.find(name) is not None:
+        if not overwrite and self._records.holder(name) is not None:
             raise _taken(name)
         return name
 
@@ -133,16 +135,19 @@ class VoiceStore:
         """Save a voice; it is on the disk when this returns. With `overwrite` a voice of that name is replaced and
         keeps its id.
 
-        Raises RequestError: invalid_value (400), voice_exists (409), voice_store_full (507), voice_store_read_only
-        (503).
+        Raises RequestError: invalid_value (400), voice_exists, too_many_voices (409), voice_store_full (507),
+        voice_store_read_only (503).
         """
         data, now = conditioning.to_bytes(), int(time.time())
         sha256 = hashlib.sha256(data).hexdigest()
         with self._records.writing():
             name = self.check_free(name, overwrite)
-            old = self._records.find(name)
+            held = self._records.holder(name)
+            if held is None and len(self._records.records()) >= MAX_VOICES:
+                message = f"There are {MAX_VOICES:,} voices, as many as are kept: delete one first."
+                raise RequestError("too_many_voices", message, 409)
             record = VoiceRecord(
-                id=self._records.new_id() if old is None else old.id,
+                id=held or self._records.new_id(),
                 name=name,
                 transcript=transcript,
                 description=description,
@@ -165,8 +170,7 @@ class VoiceStore:
         new_name = None if name is None else checked_name(name)
         with self._records.writing():
             record = self.record(voice)
-            holder = None if new_name is None else self._records.find(new_name)
-            if new_name is not None and holder is not None and holder.id != record.id:
+            if new_name is not None and self._records.holder(new_name) not in (None, record.id):
                 raise _taken(new_name)
             record = replace(
                 record,

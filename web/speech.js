@@ -2,14 +2,13 @@
 
 import { ask, events, Problem } from "./server.js";
 
-let timed = true; // until the server says that it has no times of segments
-
 /**
  * Yields `{rate}` once, then `{samples}` (Float32Array) and `{segments}` (`[{index, text, start, end}]`, seconds)
  * as they come. Throws Problem; AbortError where `signal` fired.
  */
 export async function* speech(wish, signal) {
-  const response = await request(wish, signal);
+  const json = { ...wish, response_format: "pcm", stream_format: "sse", timestamp_granularities: ["segment"] };
+  const response = await ask("v1/audio/speech", { method: "POST", json, signal });
   yield { rate: Number(response.headers.get("X-Sample-Rate")) };
   let complete = false;
   try {
@@ -29,21 +28,6 @@ export async function* speech(wish, signal) {
 
 const broken = () => new Problem(0, "stream_broken", "The connection was lost before the speech was complete.");
 
-async function request(wish, signal) {
-  const json = { ...wish, response_format: "pcm", stream_format: "sse" };
-  try {
-    return await ask("v1/audio/speech", {
-      method: "POST",
-      json: timed ? { ...json, timestamp_granularities: ["segment"] } : json,
-      signal,
-    });
-  } catch (problem) {
-    if (!timed || problem.param !== "timestamp_granularities") throw problem;
-    timed = false;
-    return request(wish, signal);
-  }
-}
-
 /** 16 bit little-endian samples in base64, as Float32Array in [-1, 1). */
 function decoded(base64) {
   const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
@@ -54,7 +38,7 @@ function timesIn(event) {
   return (event.segments ?? []).map(({ index, text, start_s, end_s }) => ({ index, text, start: start_s, end: end_s }));
 }
 
-/** The segments that `text` will be spoken in, or none where the server has no such route. */
+/** The segments that `text` will be spoken in, or none of a text that cannot be. */
 export async function segmentsOf(text, signal) {
   try {
     const response = await ask("v1/text/normalize", { method: "POST", json: { input: text }, signal });

@@ -6,10 +6,11 @@ import base64
 
 import numpy as np
 
+from api.answers import PLAIN_FORMATS
 from api.oip.tensors import BYTES, Tensor
 from api.wish import check_format
 from audio.encode import FORMATS as FILE_FORMATS
-from audio.encode import encode_whole, make_encoder, to_pcm16
+from audio.encode import Encoder, coded_as, encode_whole, make_encoder, to_pcm16
 from audio.errors import AudioError
 
 INT16, FLOAT32 = "int16", "float32"
@@ -30,29 +31,38 @@ class AudioTensor:
         self.audio_format = audio_format
         self._name, self._batched = name, batched
         self.file_format = audio_format.removesuffix(_BASE64)
-        self._encoder = make_encoder(self.file_format, sample_rate) if self.file_format in FILE_FORMATS else None
+        self._is_file = self.file_format in FILE_FORMATS
         self._made_at = sample_rate
-        self.sample_rate = self._encoder.sample_rate if self._encoder else sample_rate
-        self._head = self._encoder.begin() if self._encoder else b""
+        self.sample_rate = coded_as(self.file_format, sample_rate).sample_rate if self._is_file else sample_rate
+        self._encoder: Encoder | None = None  # of a stream, from its first hop on
+
+    @property
+    def takes_time(self) -> bool:
+        """Whether `feed` is work for a thread."""
+        return self._is_file and self.file_format not in PLAIN_FORMATS
 
     @property
     def elements_per_sample(self) -> int:
         """How many elements of the tensor one sample takes at most (0: the tensor is one element)."""
         if self.audio_format.endswith(_BASE64):
             return 0
-        return 2 if self._encoder else 1
+        return 2 if self._is_file else 1
 
     def whole(self, samples: np.ndarray) -> Tensor:
         """All samples `[L]` float32; files have exact sizes in their headers."""
-        if self._encoder is None:
+        if not self._is_file:
             return self._samples(samples)
         return self._bytes(encode_whole(self.file_format, samples, self._made_at))
 
     def feed(self, samples: np.ndarray) -> Tensor | None:
         """The next hop, `[L]` float32; None while the file format holds it back."""
-        if self._encoder is None:
+        if not self._is_file:
             return self._samples(samples)
-        data, self._head = self._head + self._encoder.feed(samples), b""
+        head = b""
+        if self._encoder is None:
+            self._encoder = make_encoder(self.file_format, self._made_at)
+            head = self._encoder.begin()
+        data = head + self._encoder.feed(samples)
         return self._bytes(data) if data else None
 
     def end(self) -> Tensor | None:

@@ -13,6 +13,7 @@ from google.protobuf.json_format import ParseDict
 
 from api.arrival import MAX_BODY_BYTES, MESSAGE_SECONDS, arrived, draining_error, parsed
 from api.errors import ApiError
+from api.limits import count_request
 from api.oip import metadata
 from api.oip.errors import known, sentence
 from api.oip.grpc_messages import (
@@ -23,19 +24,20 @@ from api.oip.grpc_messages import (
     infer_response,
     read_infer_call,
 )
-from api.oip.inference import MAX_ANSWER_SAMPLES, Inference, recorded
+from api.oip.inference import Inference, recorded
 from api.oip.messages import SERVICE, message
 from api.oip.models import VERSION
 from api.oip.request import FINAL_RESPONSE
 from api.oip.rest import check_load, unload_refused
 from api.oip.wire import read_message
+from api.synthesis import MAX_WHOLE_SAMPLES
 
 DRAIN_SECONDS = 86_400.0
 """Running calls finish, however long they take; whoever sent SIGTERM has the last word."""
 _OPTIONS = (
     ("grpc.so_reuseport", 0),  # a second server on the port is an error, not a rival
     ("grpc.max_receive_message_length", MAX_BODY_BYTES),
-    ("grpc.max_send_message_length", 4 * MAX_ANSWER_SAMPLES + 2**20),
+    ("grpc.max_send_message_length", 4 * MAX_WHOLE_SAMPLES + 2**20),
 )
 _STATUS = {
     404: grpc.StatusCode.NOT_FOUND,
@@ -157,17 +159,23 @@ class GrpcServer:
     async def _model_stream_infer(self, requests: AsyncIterable[bytes], context: grpc.aio.ServicerContext) -> None:
         """Each request of the stream is answered in full before the next one is begun."""
         source = aiter(requests)
+        first = True
         try:
             while (data := await arrived(anext(source, None), None, self._draining)) is not None:
                 if self._draining.is_set():
                     raise draining_error()
-                await self._answer(await parsed(read_infer_call, data), context)
+                await self._answer(await parsed(read_infer_call, data), context, counted=first)
+                first = False
         except Exception as error:
             await _abort(context, error)
 
-    async def _answer(self, call: InferCall, context: grpc.aio.ServicerContext) -> None:
-        """Write one response per hop. A failure becomes a response too, and leaves the stream to the next request."""
+    async def _answer(self, call: InferCall, context: grpc.aio.ServicerContext, *, counted: bool) -> None:
+        """Write one response per hop. A failure becomes a response too, and leaves the stream to the next request.
+
+        `counted`: among the key's requests, already."""
         try:
+            if not counted:
+                count_request()
             with recorded() as recording:
                 asked = call.asked()
                 model = await self._inference.model(call.model_name, call.model_version, tuple(asked.inputs))

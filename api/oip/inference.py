@@ -15,14 +15,13 @@ from api.oip.formats import AudioTensor
 from api.oip.models import VERSION, ServedModel, served_models
 from api.oip.request import InferRequest
 from api.oip.tensors import Tensor
-from api.synthesis import Speaker, SpeechWish, Summary, prepare
+from api.synthesis import Room, Speaker, SpeechWish, Summary, prepare
 from api.telemetry import Recording, failure_recorded
 
 ROUTE = "oip"
-MAX_ANSWER_SAMPLES = 2**25
-"""Of one answer that is not streamed: 23 minutes at 24 kHz, 128 MiB as FP32, held several times while it is written."""
 MAX_LISTED_ELEMENTS = 2**22
 """Of an answer whose numbers are written out one by one: some 90 MB of JSON."""
+_TOO_LONG = "The answer is over {most:,} samples: send less text, or take binary data or a stream."
 
 
 @dataclass(frozen=True)
@@ -81,19 +80,19 @@ class Inference:
     ) -> list[Tensor]:
         """All outputs that were asked for; those in `listed` are to be written out number by number."""
         wish, audio = self._wanted(model, request, stream=False)
-        limit = MAX_ANSWER_SAMPLES
+        room = Room(refusal=_TOO_LONG)
         if model.outputs[0].name in listed and audio.elements_per_sample:
-            limit = MAX_LISTED_ELEMENTS // audio.elements_per_sample
-        spoken = await self.speak(wish, audio, recording, limit)
+            room = Room(MAX_LISTED_ELEMENTS // audio.elements_per_sample, _TOO_LONG)
+        spoken = await self.speak(wish, audio, recording, room)
         self.answered[model.name] += 1
         return _outputs(model, request, spoken.audio, audio.sample_rate)
 
     async def speak(
-        self, wish: SpeechWish, audio: AudioTensor, recording: Recording, max_samples: int = MAX_ANSWER_SAMPLES
+        self, wish: SpeechWish, audio: AudioTensor, recording: Recording, room: Room | None = None
     ) -> Spoken:
         """A whole answer. Raises what the layers below raise, and ApiError answer_too_long."""
         speech = await prepare(self._speaker, wish, await self.backend.describe())
-        samples = await speech.whole(recording, max_samples)
+        samples = await speech.whole(recording, room)
         return Spoken(await asyncio.to_thread(audio.whole, samples), speech.seed, speech.summary)
 
     async def stream_infer(
@@ -113,9 +112,11 @@ class Inference:
         speech = await prepare(self._speaker, wish, await self.backend.describe())
         async with aclosing(speech.blocks(recording)) as blocks:
             async for samples in blocks:
-                if (tensor := audio.feed(samples)) is not None:
-                    yield tensor
-        if (rest := audio.end()) is not None:
+                # What takes its time is done in a thread, as the loop feeds every stream.
+                made = await asyncio.to_thread(audio.feed, samples) if audio.takes_time else audio.feed(samples)
+                if made is not None:
+                    yield made
+        if (rest := await asyncio.to_thread(audio.end)) is not None:
             yield rest
         if end is not None:
             end.append(speech.summary)

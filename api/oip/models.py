@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from api.errors import ApiError
+from api.names import own_name, upstream_name
 from api.oip.formats import FLOAT32, AudioTensor
 from api.oip.tensors import BYTES, Tensor
 from api.references import Reference
@@ -67,7 +67,7 @@ class ServedModel(ABC):
 
 
 class SpeechModel(ServedModel):
-    """The server's own tensors: every field of the speech API."""
+    """The server's own tensors: the fields of the speech API that most requests have."""
 
     text_input = "text"
     inputs = (
@@ -160,13 +160,8 @@ class UpstreamModel(ServedModel):
 
 
 def served_models(info: ModelInfo) -> tuple[ServedModel, ...]:
-    """The loaded model under its own name (INFERENCE_SERVICE_NAME, else the folder's), and under upstream's."""
-    own = SpeechModel(os.environ.get("INFERENCE_SERVICE_NAME") or info.name, info.sample_rate)
-    return own, UpstreamModel(f"cosyvoice{info.version}", info.sample_rate)
-
-
-def served_names(info: ModelInfo) -> list[str]:
-    return list(dict.fromkeys(model.name for model in served_models(info)))
+    """The loaded model under its own name, and under upstream's."""
+    return SpeechModel(own_name(info), info.sample_rate), UpstreamModel(upstream_name(info), info.sample_rate)
 
 
 def reference_from_text(text: str) -> str:

@@ -14,12 +14,14 @@ from starlette.types import Scope
 from api.arrival import parsed
 from api.connection import run_while_connected
 from api.errors import ApiError
+from api.limits import count_request
 from api.oip.body import read_json
 from api.oip.errors import answered
 from api.oip.fields import SpeechFields
-from api.oip.inference import MAX_ANSWER_SAMPLES, Inference, recorded
+from api.oip.inference import Inference, recorded
 from api.oip.rest import read_whole
 from api.schema import validated
+from api.synthesis import Room
 
 MAX_INSTANCES = 8
 
@@ -67,11 +69,13 @@ async def _predict(inference: Inference, name: str, data: bytes) -> Response:
         instances = await parsed(read_instances, data)
         model = await inference.model(name)
         wanted = [(instance.wish(stream=False), instance.audio(model.sample_rate)) for instance in instances]
-        limit = MAX_ANSWER_SAMPLES // len(instances)
-        predictions = []
+        room = Room(refusal="The answers are over {most:,} samples together: send fewer instances, or shorter ones.")
+        predictions: list[dict[str, Any]] = []
         # All at once, they would be several requests to the engine that were admitted as one.
         for instance, (wish, audio) in zip(instances, wanted, strict=True):
-            spoken = await inference.speak(wish, audio, recording, limit)
+            if predictions:  # the first was counted when the request came
+                count_request()
+            spoken = await inference.speak(wish, audio, recording, room)
             predictions.append(instance.answer(spoken, audio.sample_rate))
     inference.answered[model.name] += 1
     return await asyncio.to_thread(JSONResponse, {"predictions": predictions})

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from fastapi import FastAPI
 
 from api.app import create_app
 from tests.api.oip_backend import FakeBackend
@@ -25,8 +26,8 @@ PATHS = [
 class Upload:
     """A request of which only the first half has arrived, and what is answered."""
 
-    def __init__(self, path: str, body: bytes, backend: FakeBackend) -> None:
-        self.app = create_app(backend)
+    def __init__(self, path: str, body: bytes, backend: FakeBackend, app: FastAPI | None = None) -> None:
+        self.app = app or create_app(backend)
         self._path, half = path, len(body) // 2
         self._rest = body[half:]
         self._arrived: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
@@ -59,7 +60,8 @@ class Upload:
         await asyncio.wait_for(self.app(scope, self._arrived.get, send), 10)
         start, *rest = self._sent
         content = b"".join(message.get("body", b"") for message in rest)
-        return start["status"], dict(start["headers"]), json.loads(content)
+        headers = dict(start["headers"])
+        return start["status"], headers, json.loads(content) if b"json" in headers[b"content-type"] else content
 
 
 def _code(path: str, content: Any) -> str:
@@ -118,3 +120,36 @@ async def test_a_body_in_many_pieces_is_read() -> None:
         upload.arrive(b" ")
     upload.finish()
     assert (await answering)[0] == 200
+
+
+async def test_large_bodies_that_are_on_their_way_have_one_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.arrival.MAX_BYTES_AT_ONCE", 250_000)
+    body = json.dumps({"input": "Hello."}).encode() + b" " * 200_000
+    upload = Upload(SPEECH, body, FakeBackend())
+    others = [Upload(SPEECH, body, FakeBackend(), upload.app) for _ in range(2)]
+    small = Upload(SPEECH, b'{"input": "Hello.", "response_format": "gif"}', FakeBackend(), upload.app)
+    small.finish()
+    answering = [asyncio.ensure_future(one.answer()) for one in (upload, *others)]
+    status, headers, content = await answering[2]  # 100 kB each are there, of which two are within the limit
+    assert (status, _code(SPEECH, content)) == (503, "overloaded")
+    assert headers[b"retry-after"]
+    assert (await small.answer())[0] == 400  # small ones always come in
+    others[0].arrive(b" ", more=False)
+    assert (await answering[1])[0] == 200
+    upload.finish()
+    assert (await answering[0])[0] == 200
+    again = Upload(SPEECH, body, FakeBackend(), upload.app)
+    again.finish()
+    assert (await again.answer())[0] == 200  # all has been given back
+
+
+@pytest.mark.parametrize(("path", "status"), [(SPEECH, 503), (GENERATE, 503), ("/metrics", 404)])
+async def test_once_it_drains_the_server_takes_nothing_new(path: str, status: int) -> None:
+    backend = FakeBackend()
+    upload = Upload(path, b'{"input": "Hello."}', backend)
+    upload.finish()
+    upload.app.state.draining.set()
+    answer = await upload.answer()
+    assert answer[0] == status
+    assert status != 503 or _code(path, answer[2]) == "draining"
+    assert not backend.requests

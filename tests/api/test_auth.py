@@ -25,6 +25,7 @@ from api.oip.grpc_keys import OPEN_CALLS, KeyedGrpcServer
 from api.oip.messages import SERVICE, message
 from api.openapi import document, websockets
 from launch import keys as keys_command
+from runners.request import RequestError
 from tests.api.oip_backend import FakeBackend
 
 KEY = new_key()
@@ -368,3 +369,107 @@ def test_where_a_process_listens_is_seen_from_its_sockets(listening: str) -> Non
         idle.bind(("127.0.0.78", 0))
         assert listening in list(listening_hosts())
         assert "127.0.0.78" not in list(listening_hosts())
+
+
+async def test_characters_cost_nothing_before_there_is_audio() -> None:
+    backend = FakeBackend(fail_after=0, error=RequestError("overloaded", "The engine is full.", 429))
+    async with client(create_app(backend, ring("characters_per_day=10"))) as http:
+
+        async def left() -> str:
+            return (await http.get("/v1/models", headers=BEARER)).headers["x-ratelimit-remaining-characters"]
+
+        for _ in range(3):
+            assert (await http.post("/v1/audio/speech", json=SPEECH, headers=BEARER)).status_code == 429
+        assert await left() == "10"
+        backend.fail_after = None
+        assert (await http.post("/v1/audio/speech", json=SPEECH, headers=BEARER)).status_code == 200
+        assert await left() == "4"
+        spoken = len(backend.requests)
+        answer = await http.post("/v1/audio/speech", json=SPEECH, headers=BEARER)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limited")
+        assert len(backend.requests) == spoken  # refused before any work
+
+
+@pytest.mark.parametrize(
+    ("local", "headers", "allowed"),
+    [
+        (True, {"Host": "localhost:3000"}, True),
+        (True, {"Host": "127.8.8.8"}, True),
+        (True, {"Host": "[::1]:3000", "Origin": "http://[::1]:3000"}, True),
+        (True, {"Host": "tts.localhost:3000", "Origin": "http://TTS.localhost:3000"}, True),
+        (True, {"Host": "evil.example:3000"}, False),  # a name that its owner points at this machine
+        (True, {"Host": "localhost.evil.example"}, False),
+        (True, {"Host": "192.0.2.7"}, False),
+        (True, {"Host": "localhost:3000", "Origin": "http://localhost:8080"}, False),
+        (True, {"Host": "localhost:3000", "Origin": "https://evil.example"}, False),
+        (True, {"Host": "localhost:3000", "Origin": "null"}, False),
+        (False, {"Host": "tts.example", "Origin": "https://tts.example"}, True),
+        (False, {"Host": "inner:3000", "X-Forwarded-Host": "tts.example", "Origin": "https://tts.example"}, True),
+        (False, {"Host": "tts.example"}, True),
+        (False, {"Host": "tts.example", "Origin": "https://evil.example"}, False),
+    ],
+)
+async def test_without_keys_a_page_from_elsewhere_gets_nothing(
+    local: bool, headers: dict[str, str], allowed: bool
+) -> None:
+    backend = FakeBackend()
+    app = create_app(backend, local=local)
+    async with client(app) as http:
+        answer = await http.post("/v1/audio/speech", json=SPEECH, headers=headers)
+        assert answer.status_code == (200 if allowed else 403)
+        if not allowed:
+            assert answer.json()["error"]["code"] == "origin_not_allowed"
+            assert not backend.requests
+        inference = await http.get("/v2/models/tiny", headers=headers)
+        assert inference.status_code == answer.status_code
+        assert (await http.get("/metrics", headers=headers)).status_code == 200
+    if not allowed:
+        with (
+            pytest.raises(WebSocketDenialResponse) as refused,
+            TestClient(app).websocket_connect("/v1/audio/speech/stream", headers=headers),
+        ):
+            pass
+        assert refused.value.status_code == 403
+
+
+def test_the_command_adds_a_line_to_a_file_that_stays_one_of_keys(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "keys"
+    for name in ("a", "b"):
+        monkeypatch.setattr(sys, "argv", ["keys", "new", name, str(path)])
+        keys_command.main()
+        path.write_text(path.read_text().rstrip())  # as an editor may leave it
+    assert capsys.readouterr().out == ""
+    before = path.read_text()
+    assert [key.name for key in parse_keys(before, "keys", KeyLimits())] == ["a", "b"]
+    monkeypatch.setattr(sys, "argv", ["keys", "new", "a", str(path)])
+    with pytest.raises(SystemExit):
+        keys_command.main()
+    assert "a second key has the name a" in capsys.readouterr().err
+    assert path.read_text() == before
+
+
+async def test_each_request_of_a_grpc_stream_is_one_of_the_keys(channel: grpc.aio.Channel) -> None:
+    stream = channel.stream_stream(
+        f"/{SERVICE}/ModelStreamInfer",
+        lambda value: value.SerializeToString(),
+        message("ModelStreamInferResponse").FromString,
+    )(metadata=(("authorization", f"Bearer {KEY}"),), timeout=30)
+    asked = message("ModelInferRequest")(model_name="tiny")
+    text = asked.inputs.add(name="text", datatype="BYTES", shape=[1])
+    text.contents.bytes_contents.append(b"Hello.")
+    for _ in range(13):
+        await stream.write(asked)
+    await stream.done_writing()
+    problems = [answer.error_message async for answer in stream if answer.error_message]
+    assert len(problems) == 1
+    assert problems[0].startswith("rate_limited: ")
+
+
+async def test_each_instance_of_a_prediction_is_one_request() -> None:
+    async with client(create_app(FakeBackend(), ring("requests_per_minute=4"))) as http:
+        for count, status in ((3, 200), (2, 429)):
+            body = {"instances": [{"text": "Hello."}] * count}
+            answer = await http.post("/v1/models/tiny:predict", json=body, headers=BEARER)
+            assert answer.status_code == status, answer.text

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import Any
 
 import httpx
 import pytest
 
 from api.app import create_app
-from runners.frames import Frame
+from api.auth import KeyRing, entry, new_key
+from api.limits import KeyLimits
+from api.synthesis import Room
+from runners.frames import Frame, FrameKind
 from runners.request import RequestError, SpeechRequest
 from tests.api.oip_backend import HOP, HOPS, FakeBackend
 
@@ -29,6 +33,19 @@ class Busy(FakeBackend):
         async for frame in super().stream(request):
             self.most = max(self.most, self.running)
             await asyncio.sleep(0.001 * (10 - len(self.requests)))
+            yield frame
+
+
+class Long(FakeBackend):
+    """Speaks as many times its usual hops as there are segments."""
+
+    async def stream(self, request: SpeechRequest) -> AsyncGenerator[Frame, None]:
+        for _ in request.segments[1:]:
+            async for frame in super().stream(request):
+                if frame.kind is FrameKind.AUDIO:
+                    yield frame
+                await asyncio.sleep(0)
+        async for frame in super().stream(request):
             yield frame
 
 
@@ -97,3 +114,25 @@ async def test_a_bad_batch_is_refused_as_a_whole(body: Any, status: int, code: s
     answer = await _post(backend, body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
     assert not backend.requests
+
+
+async def test_items_share_one_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("api.batch.Room", partial(Room, 3 * HOP * HOPS))
+    answer = (await _post(Long(), {"items": [{"input": "Twice / as long."}, {"input": "Short."}]})).json()
+    assert answer["succeeded"] == 2
+    answer = (await _post(Long(), {"items": [{"input": " / ".join("abcd")}]})).json()
+    refusal = answer["results"][0]["error"]
+    assert refusal["code"] == "answer_too_long"
+    assert "send fewer items" in refusal["message"]
+
+
+async def test_each_item_is_one_request_of_its_keys_limit() -> None:
+    key = new_key()
+    keys = KeyRing(f"{entry('a', key)} requests_per_minute=3", None, KeyLimits())
+    app = create_app(FakeBackend(), keys)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://server") as http:
+        items = [{"input": "Hi."}] * 5
+        answer = await http.post(BATCH, json={"items": items}, headers={"Authorization": f"Bearer {key}"})
+    codes = [result.get("error", {}).get("code") for result in answer.json()["results"]]
+    assert codes.count(None) == 3
+    assert codes.count("rate_limited") == 2

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from api.casting import modes_of
 from api.errors import ApiError
 from api.references import ReferenceVoices
 from api.synthesis import Speaker, SpeechWish, prepare
 from api.telemetry import Recording
+from api.voice_entries import entries
 from models.conditioning import Conditioning
 from runners.request import ModelInfo, SpeechRequest, VoiceInfo
 from runners.voice_store import VoiceStore
@@ -32,7 +34,7 @@ class Model(FakeBackend):
     async def describe(self) -> ModelInfo:
         info = await super().describe()
         recorded = VoiceInfo("recorded", ("zero_shot", "cross_lingual", "instruct"))
-        return replace(info, modes=(*info.modes, "instruct"), voices=(*info.voices, recorded))
+        return replace(info, modes=(*info.modes, "cross_lingual", "instruct"), voices=(*info.voices, recorded))
 
 
 @pytest.fixture
@@ -127,3 +129,12 @@ async def test_what_a_voice_cannot_do_is_refused(voices: VoiceStore, fields: dic
     with pytest.raises(ApiError) as caught:
         await _asked(voices, **fields)
     assert (caught.value.code, caught.value.param) == (code, param)
+
+
+async def test_a_voice_is_listed_with_the_modes_it_speaks_in(voices: VoiceStore) -> None:
+    info = await Model().describe()
+    listed = {entry["name"]: entry["supported_modes"] for entry in entries(voices, info)}
+    assert listed == {voice.name: modes_of(voices.record(voice.name), info) for voice in voices.list()}
+    assert listed["told"] == ["zero_shot", "cross_lingual", "instruct"]
+    plain = replace(info, modes=("preset", "zero_shot", "cross_lingual"))
+    assert modes_of(voices.record("told"), plain) == ["zero_shot", "cross_lingual"]

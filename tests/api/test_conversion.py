@@ -11,7 +11,8 @@ import pytest
 import soundfile
 
 from api.app import create_app
-from api.conversion import cut
+from api.conversion import CHARACTERS_PER_SECOND, cut
+from api.limits import KeyLimits, Meter
 from audio.decode import Audio
 from models.conditioning import Conditioning
 from tests.api.oip_backend import HOP, HOPS, RATE, FakeBackend
@@ -78,6 +79,7 @@ def test_pieces_are_the_whole_and_are_cut_where_it_is_quiet(seconds: float) -> N
         ({"ref_audio": _sound(1)}, {}, 400, "missing_parameter", "source_audio"),
         ({"source_audio": _sound(0.5)}, {"voice": "cosy"}, 400, "ref_audio_too_short", "source_audio"),
         ({"source_audio": ("a.wav", b"RIFF")}, {"voice": "cosy"}, 400, "ref_audio_invalid", "source_audio"),
+        ({"source_audio": _sound(1)}, {"voice": "cosy"}, 400, "unsupported_parameter", "voice"),
         ({"source_audio": _sound(1)}, {"voice": "nobody"}, 404, "voice_not_found", "voice"),
         ({"source_audio": _sound(1), "ref_audio": _sound(1)}, {"voice": "cosy"}, 400, "voice_conflict", "voice"),
         ({"source_audio": _sound(1)}, {"voice": "cosy", "input": "Hi."}, 400, "unknown_parameter", "input"),
@@ -90,4 +92,28 @@ async def test_what_cannot_be_converted_is_refused(files: dict, data: dict, stat
     answer = await _post(backend, files, data)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (status, code, param)
-    assert not backend.requests
+    assert not backend.requests and not backend.encoded
+
+
+async def test_what_is_finer_than_the_tokenizer_hears_is_resampled_first() -> None:
+    backend = Hearing()
+    time = np.arange(3 * 96_000) / 96_000
+    file = io.BytesIO()
+    soundfile.write(file, 0.3 * np.sin(2 * np.pi * 200 * time), 96_000, format="FLAC")
+    answer = await _post(backend, {"source_audio": ("a.flac", file.getvalue()), "ref_audio": _sound(2)})
+    assert answer.status_code == 200, answer.text
+    samples, rate = backend.encoded[-1]
+    assert (rate, len(samples)) == (24_000, pytest.approx(72_000, abs=24))
+
+
+async def test_a_source_counts_as_the_characters_that_it_speaks() -> None:
+    backend = Hearing()
+    files = {"source_audio": _sound(3), "ref_audio": _sound(2)}
+    with Meter(KeyLimits(characters_per_day=4 * CHARACTERS_PER_SECOND)).request():
+        assert (await _post(backend, files)).status_code == 200
+        encoded = len(backend.encoded)
+        refused = await _post(backend, files)
+    error = refused.json()["error"]
+    assert (refused.status_code, error["code"], error["param"]) == (429, "rate_limited", "source_audio")
+    assert "source audio" in error["message"]
+    assert len(backend.encoded) <= encoded + 1  # of the reference, not of the source

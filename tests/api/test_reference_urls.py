@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime
+import gzip
 import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
@@ -189,6 +190,17 @@ async def test_a_recording_is_fetched_without_credentials_or_cookies(host: Host)
     assert all(
         b"cookie" not in request.lower() and b"authorization" not in request.lower() for request in host.requests
     )
+
+
+async def test_what_a_host_has_packed_is_not_unpacked(host: Host) -> None:
+    packed = gzip.compress(bytes(MAX_BYTES + 1))
+
+    def answer(writer: asyncio.StreamWriter) -> None:
+        head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
+        writer.write(head + packed)
+
+    async with host.serving(answer) as links:
+        assert await links.fetch(host.url) == packed
 
 
 async def test_what_a_host_may_not_do_to_this_server(host: Host) -> None:

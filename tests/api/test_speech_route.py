@@ -14,6 +14,7 @@ import soundfile
 
 from api.app import create_app
 from runners.request import Sampling
+from tests.api.live_server import Endless
 from tests.api.oip_backend import HOP, HOPS, RATE, FakeBackend, all_samples
 from tests.service.conftest import recording
 
@@ -211,3 +212,31 @@ async def test_models_say_what_they_take(http: httpx.AsyncClient) -> None:
     assert {"wav", "mp3", "opus"} <= set(model["response_formats"])
     assert model["limits"]["speed"] == [0.25, 4.0]
     assert model["revision"] is None
+
+
+async def test_a_form_that_is_not_filled_in_is_a_plain_request(http: httpx.AsyncClient, backend: FakeBackend) -> None:
+    answer = await http.post(SPEECH, json=_body(instructions="", ref_text="", voice=""))
+    assert answer.status_code == 200, answer.text
+    assert (backend.requests[0].instructions, backend.requests[0].prompt_text) == (None, None)
+
+
+async def test_a_model_has_the_same_names_wherever_it_is_asked_for(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERENCE_SERVICE_NAME", "narrator")
+    listed = (await http.get("/v1/models")).json()["models"]
+    assert listed == ["narrator", "cosyvoice2"]
+    for name in (*listed, "tiny", "cosyvoice-2"):
+        assert (await http.get(f"/v1/models/{name}")).status_code == 200, name
+        assert (await http.post(SPEECH, json=_body(model=name))).status_code == 200, name
+    for answer in (await http.get("/v1/models/other"), await http.post(SPEECH, json=_body(model="other"))):
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "model_not_found")
+
+
+async def test_a_whole_answer_is_bounded() -> None:
+    backend = Endless()
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(create_app(backend)), base_url="http://server") as http:
+        answer = await http.post(SPEECH, json=_body(response_format="pcm"))
+    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "answer_too_long")
+    assert "ask for a stream" in answer.json()["error"]["message"]
+    assert backend.running == 0

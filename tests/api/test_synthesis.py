@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 import tracemalloc
 from collections.abc import AsyncGenerator
@@ -12,8 +13,11 @@ import numpy as np
 import pytest
 
 from api.errors import ApiError
+from api.oip.formats import AudioTensor
+from api.oip.inference import Inference
+from api.oip.tensors import Tensor
 from api.references import ReferenceVoices
-from api.synthesis import Speaker, Speech, SpeechWish, prepare
+from api.synthesis import Room, Speaker, Speech, SpeechWish, prepare
 from api.telemetry import Recording
 from runners.frames import Frame
 from runners.request import SpeechRequest
@@ -185,3 +189,33 @@ async def test_a_failure_of_a_later_part_comes_after_what_was_made() -> None:
             heard += len(block)
     assert heard == HOPS * HOP + RATE + HOP
     entry.finished("engine_error")
+
+
+async def test_what_did_not_fit_leaves_its_room_to_others() -> None:
+    room, entry = Room(HOP * HOPS), Recording("test")
+    with pytest.raises(ApiError, match="over 1,440 samples"):
+        await (await _prepared(FakeBackend(hops=HOPS + 1), "Hello.")).whole(entry, room)
+    assert len(await (await _prepared(FakeBackend(), "Hello.")).whole(entry, room)) == HOP * HOPS
+    with pytest.raises(ApiError) as refused:
+        await (await _prepared(FakeBackend(), "Hello.")).whole(entry, room)
+    assert refused.value.code == "answer_too_long"
+    entry.finished("ok")
+
+
+@pytest.mark.parametrize(("audio_format", "in_a_thread"), [("flac", True), ("mp3_base64", True), ("float32", False)])
+async def test_hops_are_coded_where_they_hold_no_stream_up(
+    monkeypatch: pytest.MonkeyPatch, audio_format: str, in_a_thread: bool
+) -> None:
+    threads = set()
+    feed = AudioTensor.feed
+
+    def noted(self: AudioTensor, samples: np.ndarray) -> Tensor | None:
+        threads.add(threading.get_ident())
+        return feed(self, samples)
+
+    monkeypatch.setattr(AudioTensor, "feed", noted)
+    entry = Recording("test")
+    hops = Inference(_speaker(FakeBackend())).stream(SpeechWish("Hello."), AudioTensor(audio_format, RATE), entry)
+    assert [hop async for hop in hops]
+    assert (threading.get_ident() not in threads) == in_a_thread
+    entry.finished("ok")

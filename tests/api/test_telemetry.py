@@ -120,3 +120,27 @@ def test_active_streams_go_back_to_zero(clock: Clock) -> None:
         stream.finished("cancelled")
         stream.finished("ok")
     assert active() == before
+
+
+def test_what_is_made_ahead_is_heard_from_its_turn_on(clock: Clock, counted) -> None:
+    ahead = Recording(ROUTE, ahead=True)
+    ahead.started(RATE)
+    ahead.audio(1000, streamed=True)
+    clock.now += 30
+    assert counted() == (0, 0)
+    ahead.turn()
+    assert counted() == (1, 0)
+    clock.now += 0.9
+    ahead.audio(1000, streamed=True)
+    assert ahead.seconds_so_far == pytest.approx(0.9)  # the wait is no work
+    clock.now += 1.5
+    ahead.audio(1000, streamed=True)
+    assert counted() == (1, 1)
+
+
+def test_who_never_had_a_turn_was_never_heard(clock: Clock, counted) -> None:
+    ahead = Recording(ROUTE, ahead=True)
+    ahead.audio(1000, streamed=True)
+    clock.now += 30
+    ahead.finished("cancelled")
+    assert counted() == (0, 0)

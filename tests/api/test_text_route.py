@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -14,8 +16,10 @@ from starlette.testclient import TestClient
 
 from api import errors, text
 from api.dictionaries import DictionaryStore
+from api.passages import Passage, passages_of, read_passages
 from api.references import ReferenceVoices
 from api.synthesis import Speaker
+from api.wish import SpeechWish
 from models.config import load_config
 from models.tokenizer import Tokenizer
 from runners.request import ModelInfo
@@ -79,12 +83,39 @@ def test_a_text_is_shown_as_it_would_be_read(client: TestClient) -> None:
     assert all(warning["message"].endswith(".") for warning in shown["warnings"])
 
 
-def test_segments_are_those_that_the_speech_endpoint_speaks(client: TestClient) -> None:
-    long = "这是一个很长的句子，用来检查分段的结果。" * 12
-    expected = frontend(3).segments(long)
+SPOKEN: list[dict[str, Any]] = [
+    {"input": "这是一个很长的句子，用来检查分段的结果。" * 12},
+    {"input": '<speak>OK <say-as interpret-as="digits">12</say-as>, 3.<break/>7</speak>', "language": "de"},
+    {"input": '<speak>Он там, <say-as interpret-as="digits">12</say-as>. <s xml:lang="en">5</s></speak>'},
+]
+
+
+@pytest.mark.parametrize("fields", SPOKEN, ids=["long", "language", "markup"])
+def test_segments_are_those_that_the_speech_endpoint_speaks(client: TestClient, fields: dict[str, Any]) -> None:
+    kind = "ssml" if fields["input"].startswith("<") else "text"
+    wish = SpeechWish(fields["input"], language=fields.get("language", "auto"), input_type=kind)
+    expected = [segment for passage in read_passages(frontend(3), None, wish) for segment in passage.segments]
     assert len(expected) > 1
-    found = [(segment["text"], segment["model_text"]) for segment in read(client, input=long)["segments"]]
+    found = [(s["text"], s["model_text"]) for s in read(client, **fields, input_type=kind)["segments"]]
     assert found == [(segment.text, segment.tokens_text) for segment in expected]
+    if fields.get("language") == "de":
+        assert "eins zwei" in found[0][0]
+
+
+def test_a_text_does_not_wait_for_what_shapes_the_audio_of_streams() -> None:
+    """Nor does that wait for texts: they share no threads."""
+
+    async def read_meanwhile() -> list[Passage]:
+        loop, busy = asyncio.get_running_loop(), threading.Event()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        shaping = loop.run_in_executor(None, busy.wait)
+        try:
+            return await asyncio.wait_for(passages_of(frontend(3), None, SpeechWish("Hello.")), 20)
+        finally:
+            busy.set()
+            await shaping
+
+    assert [segment.text for passage in asyncio.run(read_meanwhile()) for segment in passage.segments] == ["Hello."]
 
 
 def test_options_are_those_of_the_speech_endpoint(client: TestClient) -> None:
@@ -154,6 +185,24 @@ REFUSED: list[tuple[dict[str, Any], int, str]] = [
 def test_what_cannot_be_read_says_why(client: TestClient, fields: dict[str, Any], status: int, code: str) -> None:
     answer = client.post("/v1/text/normalize", json=fields)
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
+
+
+AT_FAULT = [
+    ({"input": "a", "pronunciation": [{"text": "a", "pinyin": "hao3", "cmu": "AA1"}]}, "pronunciation"),
+    ({"input": "a", "pronunciation": [{"text": "a", "cmu": "QQ"}]}, "pronunciation"),
+    (
+        {"input": "<speak>a</speak>", "input_type": "ssml", "pronunciation": [{"text": "a", "cmu": "QQ"}]},
+        "pronunciation",
+    ),
+    ({"input": "<speak><phoneme alphabet='cmu' ph='QQ'>a</phoneme></speak>", "input_type": "ssml"}, "input"),
+    ({"input": "…"}, "input"),
+    ({"input": "$\\sum_{}^{n}$" + "a" * 20_000}, "input"),
+]
+
+
+@pytest.mark.parametrize(("fields", "param"), AT_FAULT)
+def test_the_field_at_fault_is_named(client: TestClient, fields: dict[str, Any], param: str) -> None:
+    assert client.post("/v1/text/normalize", json=fields).json()["error"]["param"] == param
 
 
 def test_a_model_that_reads_words_is_told_no_sounds() -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import dataclasses
+import fcntl
 import io
 import json
+import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -15,13 +19,15 @@ import numpy as np
 import pytest
 import soundfile
 
+from api import dictionaries, references
 from api.app import create_app
 from api.references import ReferenceVoices
 from models.conditioning import Conditioning
-from runners.request import ModelInfo
+from runners.request import ModelInfo, RequestError
 from runners.voice_store import VoiceStore
 from tests.api.oip_backend import FakeBackend
 from tests.runners.voice_folder import conditioning, in_child, store
+from text.errors import TextError
 
 VOICES, DICTIONARIES = "/v1/audio/voices", "/v1/pronunciation-dictionaries"
 SPEECH = "/v1/audio/speech"
@@ -90,6 +96,7 @@ async def test_a_saved_voice_is_listed_shown_renamed_and_deleted(http: httpx.Asy
     assert (entry["type"], entry["models"], entry["languages"]) == ("cloned", ["tiny"], ["en"])
     shown = (await http.get(f"{VOICES}/{voice['id']}")).json()
     assert shown == voice == (await http.get(f"{VOICES}/Ada")).json()
+    assert shown["sample_seconds"] == 1.0  # 25 speech tokens
     assert (shown["ref_text"], shown["description"]) == ("Good day.", "warm")
     assert shown["consent"] == {"id": entry["consent_id"], "statement": CONSENT, "given_at": entry["created_at"]}
     changed = (await http.patch(f"{VOICES}/{voice['id']}", json={"name": "Bob"})).json()
@@ -154,8 +161,10 @@ async def test_a_preview_is_a_short_sentence_in_that_voice(http: httpx.AsyncClie
     assert [request.voice for request in backend.requests] == [None, "cosy"]
     answer = await http.post(f"{VOICES}/cosy/preview", json={"text": "Something else.", "seed": 7})
     assert (answer.headers["x-seed"], backend.requests[-1].segments) == ("7", ("Something else.",))
-    _refused(await http.post(f"{VOICES}/nobody/preview"), 404, "voice_not_found", "voice")
+    _refused(await http.post(f"{VOICES}/nobody/preview"), 404, "voice_not_found", "voice_id")
     _refused(await http.post(f"{VOICES}/cosy/preview", json={"text": "x" * 201}), 400, "invalid_value", "text")
+    backend.error, backend.fail_after = TextError("no_speakable_text", "There is nothing to say."), 0
+    _refused(await http.post(f"{VOICES}/cosy/preview", json={"text": "?"}), 400, "no_speakable_text", "text")
 
 
 async def test_a_sample_that_is_trimmed_is_encoded_without_its_silence(
@@ -189,10 +198,11 @@ async def test_a_sample_that_is_trimmed_is_encoded_without_its_silence(
         ({"volume": "11"}, 400, "unknown_parameter", "volume"),
         ({"audio_sample": "text"}, 422, "invalid_type", "audio_sample"),
         ({"sample": b""}, 400, "missing_parameter", "audio_sample"),
-        ({"sample": b"no sound"}, 400, "ref_audio_invalid", "ref_audio"),
-        ({"sample": _sample(0.5)}, 400, "ref_audio_too_short", "ref_audio"),
-        ({"sample": _sample(31)}, 400, "ref_audio_too_long", "ref_audio"),
-        ({"sample": b"RIFF" + bytes(11 * 2**20)}, 400, "ref_audio_too_large", "ref_audio"),
+        ({"sample": b"no sound"}, 400, "ref_audio_invalid", "audio_sample"),
+        ({"sample": _sample(0.5)}, 400, "ref_audio_too_short", "audio_sample"),
+        ({"sample": _sample(31)}, 400, "ref_audio_too_long", "audio_sample"),
+        ({"sample": b"RIFF" + bytes(11 * 2**20)}, 400, "ref_audio_too_large", "audio_sample"),
+        ({"sample": _sample(40), "trim": "true", "ref_text": "Good day."}, 400, "ref_audio_too_long", "audio_sample"),
         ({"sample": bytes(17 * 2**20)}, 413, "payload_too_large", None),
     ],
 )
@@ -209,6 +219,7 @@ async def test_forms_that_are_refused(
         ("application/json", b"{}", "invalid_form"),
         ("multipart/form-data", b"", "invalid_form"),
         ("multipart/form-data; boundary=x", b"", "invalid_form"),
+        (f"multipart/form-data; boundary={'x' * 300}", b"", "invalid_form"),
         ("multipart/form-data; boundary=x", b"nothing of the kind", "invalid_form"),
         ("multipart/form-data; boundary=x", b"--x\r\n\r\nno header\r\n--x--\r\n", "invalid_form"),
         (
@@ -289,11 +300,16 @@ async def test_a_dictionary_is_kept_seen_by_others_applied_and_deleted(
         wanted = {"input": "Hello.", "stream": False, "pronunciation_dictionary_ids": [dictionary["id"], "towns"]}
         assert (await restarted.post(SPEECH, json=wanted)).status_code == 200
     assert [entry.text for entry in backend.frontend.options.pronunciations] == ["Reading", "tomato"] * 2
-    _refused(await http.post(DICTIONARIES, json={"name": "towns", "pronunciations": entries}), 409, "dictionary_exists")
+    _refused(
+        await http.post(DICTIONARIES, json={"name": "towns", "pronunciations": entries}),
+        409,
+        "dictionary_exists",
+        "name",
+    )
     answer = await http.post(DICTIONARIES, json={"name": "towns", "pronunciations": entries[:1], "overwrite": True})
     assert (answer.json()["id"], answer.json()["entries"]) == (dictionary["id"], 1)
     assert (await http.delete(f"{DICTIONARIES}/towns")).json() == {"id": dictionary["id"], "deleted": True}
-    _refused(await http.get(f"{DICTIONARIES}/towns"), 404, "dictionary_not_found")
+    _refused(await http.get(f"{DICTIONARIES}/towns"), 404, "dictionary_not_found", "dictionary_id")
     answer = await http.post(SPEECH, json=wanted)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "dictionary_not_found")
 
@@ -342,3 +358,99 @@ async def test_what_another_process_saves_is_spoken_with_within_seconds(
     await asyncio.sleep(2)
     answer = await http.post(SPEECH, json={"input": "Hello.", "voice": "Ada", "stream": False})
     assert answer.status_code == 200
+
+
+async def test_every_route_takes_the_same_names_of_the_model(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INFERENCE_SERVICE_NAME", "my-tts")
+    for number, name in enumerate(("my-tts", "tiny", "cosyvoice2", "cosyvoice-2")):
+        assert (await _save(http, f"Ada {number}", model=name)).status_code == 201
+        assert (await http.post(SPEECH, json={"input": "Hello.", "model": name})).status_code == 200
+        assert len((await http.get(VOICES, params={"model": name})).json()["voices"]) == 3 + number
+
+
+async def test_writers_that_wait_for_the_folder_keep_no_stream_waiting(http: httpx.AsyncClient, tmp_path: Path) -> None:
+    await _save(http)
+    with (tmp_path / "voices" / ".lock").open("r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        writers = [asyncio.create_task(http.patch(f"{VOICES}/Ada", json={"description": str(n)})) for n in range(40)]
+        await asyncio.sleep(0.2)
+        began = time.monotonic()
+        await asyncio.wait_for(asyncio.to_thread(time.sleep, 0), 5)
+        answer = await http.post(SPEECH, json={"input": "Hello.", "voice": "Ada", "stream": False})
+        assert answer.status_code == 200
+        assert time.monotonic() - began < 3
+        assert not any(writer.done() for writer in writers)
+    assert {(await writer).status_code for writer in writers} == {200}
+
+
+async def test_all_dictionaries_together_have_only_so_many_entries(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dictionaries, "MAX_ENTRIES", 3)
+    entries = [{"text": "Reading", "replace": "redding"}, {"text": "Bath", "replace": "barth"}]
+
+    async def save(name: str, count: int) -> httpx.Response:
+        body = {"name": name, "pronunciations": entries[:count], "overwrite": True}
+        return await http.post(DICTIONARIES, json=body)
+
+    assert (await save("one", 2)).status_code == 201
+    _refused(await save("two", 2), 409, "too_many_dictionaries")
+    assert [(await save("one", 1)).status_code, (await save("two", 2)).status_code] == [201, 201]
+
+
+class Slow(Backend):
+    """Encodes when it is told to, and may fail."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.go = asyncio.Event()
+        self.failing = False
+
+    async def encode(self, samples: bytes, sample_rate: int) -> Conditioning:
+        voice = await super().encode(samples, sample_rate)
+        await self.go.wait()
+        if self.failing:
+            raise RequestError("overloaded", "Too much at once.", 429)
+        return voice
+
+
+async def test_one_reference_sent_by_many_at_once_is_encoded_once() -> None:
+    backend = Slow()
+    voices = ReferenceVoices(backend)
+    waiting = [asyncio.create_task(voices.conditioning(_sample())) for _ in range(5)]
+    while not backend.encoded:
+        await asyncio.sleep(0.01)
+    waiting[0].cancel()
+    backend.go.set()
+    found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert isinstance(found[0], asyncio.CancelledError)
+    assert len({id(voice) for voice in found[1:]}) == 1
+    assert len(backend.encoded) == 1
+
+
+async def test_a_reference_that_could_not_be_encoded_is_tried_again() -> None:
+    backend = Slow()
+    voices = ReferenceVoices(backend)
+    backend.go.set()
+    backend.failing = True
+    with pytest.raises(RequestError):
+        await voices.conditioning(_sample())
+    backend.failing = False
+    assert len((await voices.conditioning(_sample())).prompt_tokens) == 25
+
+
+async def test_large_references_are_read_beside_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+    for name in ("parse_data_url", "_content_hash", "decode_reference"):
+        work = getattr(references, name)
+
+        def recorded(*given: Any, work: Any = work) -> Any:
+            threads.append(threading.current_thread().name)
+            return work(*given)
+
+        monkeypatch.setattr(references, name, recorded)
+    url = "data:audio/wav;base64," + base64.b64encode(_sample()).decode()
+    await ReferenceVoices(Backend()).conditioning(url)
+    assert len(threads) == 3 and all(name.startswith("decoder") for name in threads)

@@ -5,17 +5,23 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import av
 import numpy as np
 import pytest
+from prometheus_client import REGISTRY
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from api.live_session import Limits
+from models.conditioning import Conditioning
+from runners.frames import Frame, FrameKind
+from runners.request import SpeechRequest
 from tests.api.live_server import Endless, Session, comes_true, live_server
-from tests.api.oip_backend import FakeBackend, all_samples
+from tests.api.oip_backend import RATE, FakeBackend, all_samples
+from tests.service.conftest import recording
 
 TEXT = 'Dr. Lee paid $3.50 at 9:05 p.m. on Monday. "Really?" she asked. See https://a.b/c.d?e=1. 你好！再见。 The end'
 
@@ -26,6 +32,25 @@ def decoded(audio: bytes, audio_format: str) -> np.ndarray:
         return np.frombuffer(audio, "<i2") / 32768
     with av.open(io.BytesIO(audio)) as file:
         return np.concatenate([frame.to_ndarray()[0] for frame in file.decode(audio=0)]) / 32768
+
+
+class Paced(FakeBackend):
+    """Speaks at twice real time, in blocks that last longer than the next sentence's first one."""
+
+    async def stream(self, request: SpeechRequest) -> AsyncGenerator[Frame, None]:
+        for _ in range(6):
+            await asyncio.sleep(0.05)
+            yield Frame(FrameKind.AUDIO, np.zeros(RATE // 10, np.float32).tobytes())
+        yield Frame.of(FrameKind.SEGMENT, end=6 * RATE // 10)
+        yield Frame.of(FrameKind.END, finish_reason="stop", text_tokens=1, speech_tokens=2)
+
+
+class Deaf(FakeBackend):
+    """Its encoder never answers."""
+
+    async def encode(self, samples: bytes, sample_rate: int) -> Conditioning:
+        await asyncio.Event().wait()
+        raise AssertionError
 
 
 async def speak(session: Session, text: str, portion: int = 7) -> None:
@@ -273,3 +298,68 @@ async def test_the_drain_lets_the_sentence_end_and_takes_no_other() -> None:
             await connect(f"{server.url}/v1/audio/speech/stream")
         assert refused.value.response.status_code == 503
         assert json.loads(refused.value.response.body)["error"]["code"] == "draining"
+
+
+async def test_an_interruption_ends_every_utterance_that_was_queued() -> None:
+    async with live_server(FakeBackend(hold=True)) as server, server.session() as session:
+        for text in ("One. ", "Two. ", "Three. "):
+            await session.say("input.text", text=text)
+            await session.say("input.flush")
+        await session.say("input.text", text="Half a")
+        await session.audio_has_begun()
+        await session.say("response.cancel")
+        await session.say("input.done")
+        assert (await session.until("session.done"))["utterances"] == 4
+        ends = [event for event in session.events if event["type"] == "utterance.done"]
+        assert [end["utterance_index"] for end in ends] == [0, 1, 2, 3]
+        assert {end["finish_reason"] for end in ends} == {"cancelled"}
+
+
+async def test_a_sentence_that_waits_for_its_turn_is_no_discontinuous_stream() -> None:
+    def counted() -> list[float]:
+        names = ("cosyserve_streams_total", "cosyserve_discontinuous_streams_total")
+        return [REGISTRY.get_sample_value(name, {"route": "speech_stream"}) or 0.0 for name in names]
+
+    before = counted()
+    async with live_server(Paced()) as server, server.session() as session:
+        await session.say("input.text", text="One. Two. Three. ")
+        await session.say("input.done")
+        await session.until("session.done")
+    assert [now - then for now, then in zip(counted(), before, strict=True)] == [3, 0]
+
+
+async def test_a_later_configuration_keeps_what_it_leaves_out() -> None:
+    backend = FakeBackend()
+    async with live_server(backend) as server, server.session() as session:
+        await session.say("session.config", format="pcm", seed=3, ref_audio=recording(1.0), ref_text="Said.")
+        await session.say("session.config", policy="clause")
+        await speak(session, "One.")
+        await session.say("session.config", voice="other", response_format="flac")
+        await speak(session, "Two.")
+        updated = [event for event in session.events if event["type"] == "session.updated"]
+    first, second = backend.requests
+    assert (first.seed, first.prompt_text, first.conditioning is not None) == (3, "Said.", True)
+    assert (second.seed, second.prompt_text, second.voice, second.conditioning) == (3, None, "other", None)
+    assert [(event["format"], event["policy"]) for event in updated] == [
+        ("pcm", "sentence"),
+        ("pcm", "clause"),
+        ("flac", "clause"),
+    ]
+
+
+async def test_a_bug_leaves_its_traceback_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    backend = FakeBackend(fail_after=0, error=ZeroDivisionError("a bug"))
+    async with live_server(backend) as server, server.session() as session:
+        await speak(session, "One.")
+        assert [event["code"] for event in session.events if event["type"] == "error"] == ["internal_error"]
+    assert "ZeroDivisionError: a bug" in caplog.text
+
+
+async def test_a_message_that_waits_for_what_hangs_sees_the_drain() -> None:
+    async with live_server(Deaf()) as server, server.session() as session:
+        await session.say("session.config", ref_audio=recording(1.0))
+        await asyncio.sleep(0.1)
+        server.app.state.draining.set()
+        error = await session.until("error")
+        assert (error["code"], error["fatal"]) == ("draining", True)
+        assert await session.until_closed() == 1012

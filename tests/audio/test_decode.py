@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import pickle
+import struct
+import time
 import tracemalloc
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from audio import containers
 from audio.decode import MAX_BYTES, Audio, check_reference, decode_audio, decode_reference, parse_data_url
 from audio.encode import FORMATS, make_encoder
 from audio.errors import AudioError
 from audio.recording import sound_seconds
+from audio.resample import resample
 from tests.audio.sounds import muxed, sound_file, syllables, voice_like, wav_with
 
 CODES = {
@@ -182,6 +187,102 @@ def test_a_table_of_samples_that_are_not_there_is_refused_before_it_is_built(
         decode_reference(bytes(data))
 
 
+Box = tuple[bytes, "bytes | list[Box]"]
+PARENTS = {b"moov", b"trak", b"mdia", b"minf", b"stbl"}
+
+
+def boxes(data: bytes) -> list[Box]:
+    found: list[Box] = []
+    while data:
+        size, name = int.from_bytes(data[:4], "big"), data[4:8]
+        found.append((name, boxes(data[8:size]) if name in PARENTS else data[8:size]))
+        data = data[size:]
+    return found
+
+
+def boxed(found: list[Box], changes: dict[bytes, list[Box]]) -> bytes:
+    """The bytes of boxes, those named in `changes` replaced."""
+    written = b""
+    for box in found:
+        for name, content in changes.get(box[0], [box]):
+            inside = boxed(content, changes) if isinstance(content, list) else content
+            written += struct.pack(">I", len(inside) + 8) + name + inside
+    return written
+
+
+PACKETS = 200_000
+SIZES = struct.pack(">III", 0, 1, PACKETS)
+HIDDEN: dict[str, dict[bytes, list[Box]]] = {
+    "behind_half_a_table": {b"stsz": [(b"free", b"trun\0\0\0"), (b"stsz", SIZES)]},
+    "compact": {b"stsz": [(b"stz2", struct.pack(">III", 0, 4, PACKETS) + b"\x11" * (PACKETS // 2))]},
+    "compressed": {b"stsz": [(b"stsz", SIZES)]},
+}
+
+
+@pytest.mark.parametrize("hiding", HIDDEN)
+def test_a_table_of_samples_is_found_wherever_it_hides(hiding: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = boxes(muxed(voice_like(2, 48000), 48000, "ipod", "aac"))
+    chunks: list[Box] = [(b"stsc", struct.pack(">IIIII", 0, 1, 1, PACKETS, 1))]
+    changes = {b"stsc": chunks, **HIDDEN[hiding]}
+    if hiding == "compressed":
+        header = boxed([box for box in file if box[0] == b"moov"], changes)
+        packed = (b"cmvd", struct.pack(">I", len(header)) + zlib.compress(header))
+        changes = {b"moov": [(b"moov", boxed([(b"cmov", boxed([(b"dcom", b"zlib"), packed], {}))], {}))]}
+    data = boxed(file, changes)
+    monkeypatch.delattr(containers.av, "open")  # what builds the table
+    with pytest.raises(AudioError, match=r"compressed header|more than 100,000 packets"):
+        decode_reference(data)
+
+
+def element(number: str, content: bytes) -> bytes:
+    """One of Matroska's."""
+    return bytes.fromhex(number) + (1 << 56 | len(content)).to_bytes(8, "big") + content
+
+
+def matroska(packet: bytes, count: int) -> bytes:
+    """`count` packets of 16-bit PCM, each compressed."""
+    zipped = element("6d80", element("6240", element("5033", b"\0") + element("5034", element("4254", b"\0"))))
+    sound = element("e1", element("b5", struct.pack(">d", 16000.0)) + element("6264", b"\x10"))
+    names = element("d7", b"\1") + element("83", b"\2") + element("86", b"A_PCM/INT/LIT")
+    track = element("1654ae6b", element("ae", names + sound + zipped))
+    block = element("a3", b"\x81\0\0\x80" + zlib.compress(packet, 9))
+    head = element("1a45dfa3", element("4282", b"matroska"))
+    cluster = element("1f43b675", element("e7", b"\0") + count * block)
+    return head + element("18538067", track + cluster)
+
+
+@pytest.mark.parametrize(("size", "reason"), [(9_900_000, "packet of over"), (2_000_000, "damaged: 21 of 21")])
+def test_packets_that_unpack_to_much_are_refused_at_the_first_ones(size: int, reason: str) -> None:
+    data = matroska(bytes(size), 150)
+    assert len(data) < 2e6
+    began = time.thread_time()
+    with pytest.raises(AudioError, match=reason):
+        decode_reference(data)
+    assert time.thread_time() - began < 1
+
+
+def test_decoding_takes_only_so_much_of_the_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = sound_file(voice_like(20), 24000, "FLAC")
+    monkeypatch.setattr(containers, "_MAX_CPU_SECONDS", 0.002)
+    with pytest.raises(AudioError) as error:
+        decode_reference(data)
+    assert error.value.code == "ref_audio_invalid"
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+def test_sound_is_resampled_while_it_is_decoded(channels: int) -> None:
+    samples = np.tile(syllables(3, 96_000)[:, None], channels)
+    data = sound_file(samples, 96_000, "FLAC")
+    tracemalloc.start()
+    audio = decode_audio(data, max_rate=24_000)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (audio.sample_rate, audio.duration) == (24_000, pytest.approx(3, abs=0.001))
+    assert peak < samples.size // channels * 4  # less than all of it at its own rate
+    np.testing.assert_allclose(audio.samples[:72_000], resample(samples[:, 0], 96_000, 24_000), rtol=0, atol=5e-3)
+    assert decode_audio(data, max_rate=192_000).sample_rate == 96_000
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("coding", ["FLOAT", "DOUBLE"])
 def test_nonfinite_samples_are_invalid(value: float, coding: str) -> None:
@@ -272,6 +373,17 @@ def test_trimming_ends_at_a_pause_before_the_limit() -> None:
     assert audio.duration == pytest.approx(29.8, abs=0.15)
     np.testing.assert_allclose(audio.samples, samples[: audio.samples.size], rtol=0, atol=1e-4)
     assert refusal(sound_file(samples, 24000)) == "ref_audio_too_long"
+
+
+@pytest.mark.parametrize("seconds", [31, 125])
+def test_what_a_transcript_speaks_of_is_not_cut(seconds: int) -> None:
+    quiet = np.zeros(16000 * 5, np.float32)
+    long = sound_file(np.concatenate([quiet, voice_like(seconds, 16000), quiet]), 16000)
+    with pytest.raises(AudioError, match="transcript") as error:
+        decode_reference(long, trim=True, transcribed=True)
+    assert error.value.code == "ref_audio_too_long"
+    short = sound_file(np.concatenate([quiet, voice_like(28, 16000), quiet]), 16000)
+    assert decode_reference(short, trim=True, transcribed=True).duration == pytest.approx(28.2, abs=0.1)
 
 
 def test_trimming_speech_without_pauses_keeps_the_limit() -> None:
@@ -419,6 +531,7 @@ def test_links_are_never_fetched(url: str) -> None:
     with pytest.raises(AudioError) as error:
         parse_data_url(url)
     assert error.value.code == "ref_audio_url_not_allowed"
+    assert "COSYSERVE_REF_HOSTS" in error.value.message
 
 
 @pytest.mark.parametrize(

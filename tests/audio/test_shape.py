@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from audio import shape
 from audio.encode import encode_whole
 from audio.errors import AudioError
 from audio.shape import Shaper
@@ -178,3 +179,17 @@ def test_values_out_of_range_are_errors(bad: tuple[Any, ...]) -> None:
 def test_only_mono_is_taken() -> None:
     with pytest.raises(ValueError, match="mono"):
         Shaper(24000, 48000).feed(np.zeros((2, 10), np.float32))
+
+
+@pytest.mark.parametrize(("pitch", "pieces"), [(1.0, 1), (1.5, 100)])
+def test_only_stretching_takes_a_block_in_pieces(pitch: float, pieces: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pushed: list[int] = []
+    push = shape._Filter._push
+
+    def counted(self: shape._Filter, samples: np.ndarray) -> list[np.ndarray]:
+        pushed.append(samples.size)
+        return push(self, samples)
+
+    monkeypatch.setattr(shape._Filter, "_push", counted)
+    Shaper(24000, 48000, pitch=pitch).feed(voice_like(1))
+    assert (len(pushed), sum(pushed)) == (pieces, 24000)

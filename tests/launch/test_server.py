@@ -11,6 +11,7 @@ import httpx
 import psutil
 import pytest
 
+from api.auth import KEYS, KEYS_FILE, KeyRing, entry, new_key
 from launch import demo
 from launch.server import LaunchError, Server, address, check, free_port
 from launch.terminal import run
@@ -192,3 +193,40 @@ def test_a_wait_that_fails_stops_what_was_started() -> None:
     with pytest.raises(LaunchError, match="not ready after"), Server() as slow:
         slow.wait_ready(timeout=0.0)
     assert slow.process is None
+
+
+def test_the_demos_server_asks_for_no_key(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "keys"
+    path.write_text(entry("a", new_key()))
+    monkeypatch.setenv(KEYS, entry("b", new_key()))
+    monkeypatch.setenv(KEYS_FILE, str(path))
+    env = None
+
+    class Started(Server):
+        def start(self) -> None:
+            nonlocal env
+            env = self._env
+            raise LaunchError("enough")
+
+    monkeypatch.setattr(demo, "Server", Started)
+    assert run("demo", demo.demo) == 1
+    assert env is not None
+    assert KeyRing.from_environment(env) is None
+    assert env["PATH"]
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("::1", "http://[::1]:8"),
+        ("::", "http://[::1]:8"),
+        ("0.0.0.0", "http://127.0.0.1:8"),
+        ("127.0.0.2", "http://127.0.0.2:8"),
+    ],
+)
+def test_a_server_has_an_address_of_either_family(host: str, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOST", host)
+    assert address(8) == (host, 8)
+    assert Server(8, host).url == url

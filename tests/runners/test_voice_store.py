@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import logging
 import os
@@ -17,9 +18,8 @@ from pathlib import Path
 import pytest
 
 from models.__main__ import main
-from models.conditioning import load_presets
 from models.config import load_config
-from runners import record_folder, voice_record
+from runners import record_folder, voice_record, voice_store
 from runners.request import RequestError
 from runners.voice_record import model_key
 from runners.voice_store import VoiceStore
@@ -386,27 +386,84 @@ def test_the_key_of_a_model_is_that_of_its_encoders(tmp_path: Path, monkeypatch:
     assert again.name == "another name" and key.takes(again)
 
 
-def test_upstreams_voices_are_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_whoever_may_write_to_the_folder_shares_it_whatever_the_umask(open_folder: Path) -> None:
+    open_folder.chmod(0o777)
+
+    def save_closed(name: str) -> bool:
+        os.umask(0o077)
+        return store(open_folder).create(name, conditioning(), consent=CONSENT).name == name
+
+    assert in_child(partial(save_closed, "Ada")) == 0
+    assert {path.stat().st_mode & 0o777 for path in open_folder.iterdir()} == {0o666}
+    assert in_child(partial(save_closed, "Bob"), uid=NOBODY if os.geteuid() == 0 else None) == 0
+    assert store(open_folder).get("Bob") is not None
+    open_folder.chmod(0o750)
+    voice = store(open_folder).create("Carla", conditioning(), consent=CONSENT)
+    assert (open_folder / voice.conditioning_file).stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("asked", ["e\u0301", " \u00e9 ", "\u00e9"])
+def test_a_voice_is_found_under_every_spelling_of_its_name(tmp_path: Path, asked: str) -> None:
+    voice = store(tmp_path).create("e\u0301", conditioning(), consent=CONSENT)
+    assert store(tmp_path).record(asked).id == voice.id
+
+
+def test_a_name_of_megabytes_is_not_looked_for(tmp_path: Path) -> None:
+    began = time.thread_time()
+    assert store(tmp_path).get("\u0301\u0316" * 2**19) is None
+    assert time.thread_time() - began < 0.2
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_what_the_disk_fails_with_is_no_damage_of_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: bool
 ) -> None:
-    source = golden(2).dir / "spk2info.pt"
-    model = Path(shutil.copytree(golden(2).dir, tmp_path / "model"))
-    (model / "spk2info.pt").unlink()
-    monkeypatch.setenv("COSYSERVE_VOICES", str(tmp_path / "voices"))
-    monkeypatch.setenv("MODEL_DIR", str(model))
-    assert main(["import-voices", str(source)]) == 0
-    voices = VoiceStore.from_environment()
-    assert voices is not None
-    for name, voice in load_presets(source, load_config(model)).items():
-        found = voices.get(name)
-        assert found is not None and same(found.conditioning, voice)
-        assert (found.speech_tokens > 0, found.text_ids > 0) == (name == "zs_b", name == "zs_b")
-    assert main(["import-voices", str(source)]) == 1
-    assert "There is a voice 'spk_a' already" in capsys.readouterr().err
-    assert main(["import-voices", str(source), "--overwrite", "--consent", "Ada agreed."]) == 0
-    assert {voice.consent.statement for voice in VoiceStore(voices.folder, lambda: voices.model).list()} == {
-        "Ada agreed."
-    }
-    assert main(["import-voices", str(source), "--model", str(golden(2).dir), "--overwrite"]) == 1
-    assert "is a preset" in capsys.readouterr().err
-    assert main(["import-voices", str(tmp_path / "none.pt")]) == 1
+    voice = store(tmp_path).create("Ada", conditioning(1), consent=CONSENT)
+    voices = store(tmp_path)
+    if seen:
+        voices.list()
+        os.utime(tmp_path / f"{voice.id}.json")
+    read = Path.read_bytes
+
+    def fail(path: Path) -> bytes:
+        if path.suffix == ".json":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return read(path)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Path, "read_bytes", fail)
+        voices.warm_up()
+        assert [found.name for found in voices.list()] == (["Ada"] if seen else [])
+        refusal = (409, "voice_exists") if seen else (503, "voice_store_unavailable")
+        assert _code(lambda: voices.create("Ada", conditioning(), consent=CONSENT)) == refusal
+    voices.warm_up()
+    assert voices.record("Ada").id == voice.id
+
+
+@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("tells_its_name", [True, False])
+def test_the_name_of_a_damaged_record_stays_taken(tmp_path: Path, seen: bool, tells_its_name: bool) -> None:
+    voice = store(tmp_path).create("Ada", conditioning(1), consent=CONSENT)
+    voices = store(tmp_path)
+    if seen:
+        voices.list()
+    if tells_its_name:
+        (tmp_path / voice.conditioning_file).unlink()
+        _edit(tmp_path / f"{voice.id}.json", created_at=1)
+    else:
+        (tmp_path / f"{voice.id}.json").write_text("{")
+    bob = voices.create("Bob", conditioning(), consent=CONSENT)
+    if not (seen or tells_its_name):
+        assert voices.update(bob.id, name="Ada").name == "Ada"
+        return
+    assert _code(lambda: voices.create("Ada", conditioning(), consent=CONSENT)) == (409, "voice_exists")
+    assert _code(lambda: voices.update(bob.id, name="Ada")) == (409, "voice_exists")
+    assert voices.create("Ada", conditioning(2), consent=CONSENT, overwrite=True).id == voice.id
+
+
+def test_there_are_only_so_many_voices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(voice_store, "MAX_VOICES", 1)
+    voices = store(tmp_path)
+    voices.create("Ada", conditioning(), consent=CONSENT)
+    assert _code(lambda: voices.create("Bob", conditioning(), consent=CONSENT)) == (409, "too_many_voices")
+    voices.create("Ada", conditioning(), consent=CONSENT, overwrite=True)
