@@ -23,10 +23,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def addresses() -> Iterator[dict[str, str]]:
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Where the examples find a server, and where there is one."""
     grpc_port = free_port()
-    with Server(env={"GRPC_PORT": str(grpc_port)}) as running:
+    voices = str(tmp_path_factory.mktemp("voices"))
+    with Server(env={"GRPC_PORT": str(grpc_port), "COSYSERVE_VOICES": voices}) as running:
         running.wait_ready(timeout=120)
         yield {"http://localhost:3000": running.url, "localhost:3001": f"127.0.0.1:{grpc_port}"}
 
