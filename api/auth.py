@@ -199,9 +199,10 @@ async def send_refusal(response: JSONResponse, problem: ApiError, scope: Scope, 
 
 
 def is_open(scope: Scope) -> bool:
-    """Whether it is asked for without a key, by whomever."""
+    """Whether it is asked for without a key, by whomever. A body is never taken so."""
     path = scope["path"]
-    return scope["type"] == "http" and (path in OPEN_PATHS or path.startswith(OPEN_FOLDERS))
+    reads = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
+    return reads and (path in OPEN_PATHS or path.startswith(OPEN_FOLDERS))
 
 
 def _with_headers(send: Send, meter: Meter) -> Send:
