@@ -15,7 +15,7 @@ const MOST_CHARACTERS = 20_000;
 
 let model = null;
 const voices = new Voices({ changed: refresh, tell });
-const reference = new Reference({ changed: refresh, tell, kept: (voice) => voices.load(voice.id) });
+const reference = new Reference({ changed: refresh, tell, untell, kept: (voice) => voices.load(voice.id) });
 
 const wish = () => wished(voices.chosen ? { voice: voices.chosen.id } : reference.fields);
 
@@ -37,7 +37,10 @@ function refresh() {
 function showCode() {
   const language = document.querySelector("[name=snippet]:checked").value;
   try {
-    const whole = { ...wish(), response_format: byId("format").value };
+    // What was spoken last had a seed: drawn by the page, unless the visitor gave one.
+    const asked = wish();
+    if (lastTake()) asked.seed ??= lastTake().wish.seed;
+    const whole = { ...asked, response_format: byId("format").value, stream: false };
     byId("snippet").textContent = language === "curl" ? curl(whole) : python(whole, model?.id ?? "");
   } catch (problem) {
     byId("snippet").textContent = problem.message;
@@ -59,15 +62,18 @@ function speakNow() {
   try {
     reference.stop();
     speak(wish(), model.sample_rate);
+    showCode();
   } catch (problem) {
     tell(problem);
   }
 }
 
 async function save() {
+  const focused = document.activeElement === byId("download");
   byId("download").disabled = true;
   await download(lastTake(), byId("format").value).catch(tell);
   byId("download").disabled = false;
+  if (focused && document.activeElement === document.body) byId("download").focus();
 }
 
 /** Find the server's model and voices; wait while it loads. */
@@ -78,7 +84,7 @@ async function start() {
     await voices.load();
   } catch (problem) {
     if (!(problem instanceof Problem)) throw problem;
-    byId("model").textContent = problem.message;
+    byId("model").textContent = problem.status === 401 ? "Waiting for a key" : problem.message;
     if (problem.status === 401) tell(problem);
     else setTimeout(start, RETRY_MS);
     return;
@@ -90,6 +96,7 @@ async function start() {
 
 for (const id of ["text", "speed", "seed", "instructions", "format"]) byId(id).addEventListener("input", refresh);
 for (const tab of document.querySelectorAll("[name=snippet]")) tab.addEventListener("change", showCode);
+byId("voices").addEventListener("change", untell);
 byId("speak").addEventListener("click", speakNow);
 byId("stop").addEventListener("click", stop);
 byId("play").addEventListener("click", togglePlaying);
@@ -105,12 +112,16 @@ byId("key-form").addEventListener("submit", (event) => {
   event.preventDefault();
   keepKey(byId("key").value);
   byId("key").value = "";
-  untell();
+  byId("key-form").hidden = true;
+  byId("text").focus();
   start();
 });
 document.addEventListener("keydown", (event) => {
   if (byId("voice-dialog").open) return;
-  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !byId("speak").disabled) speakNow();
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !byId("speak").disabled) {
+    event.preventDefault(); // the button that has the focus is not pressed
+    speakNow();
+  }
   if (event.key === "Escape") {
     reference.stop();
     stop();

@@ -4,7 +4,10 @@ import { element } from "./dom.js";
 import { ask } from "./server.js";
 import { pcm, wav } from "./wav.js";
 
-/** `take`: `{wish, player}`. wav and pcm are the samples heard; the server speaks other formats once more, by the same seed. */
+/**
+ * `take`: `{wish, player}`. wav and pcm are the samples heard. Other formats the server speaks once more, by the same
+ * seed and as a whole file: a stream would not know its length.
+ */
 export async function download(take, format) {
   save(await file(take, format), `speech-${take.wish.seed}.${format}`);
 }
@@ -12,7 +15,8 @@ export async function download(take, format) {
 async function file({ wish, player }, format) {
   if (format === "wav") return wav(player.samples(), player.rate);
   if (format === "pcm") return new Blob([pcm(player.samples())]);
-  const response = await ask("v1/audio/speech", { method: "POST", json: { ...wish, response_format: format } });
+  const json = { ...wish, response_format: format, stream: false };
+  const response = await ask("v1/audio/speech", { method: "POST", json });
   return response.blob();
 }
 

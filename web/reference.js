@@ -13,15 +13,21 @@ export class Reference {
   #recording = null; // the AbortController that ends it
   #changed;
   #tell;
+  #untell;
 
-  /** `changed()` after every change; `tell(problem)` what went wrong; `kept(voice)` once the server has a new voice. */
-  constructor({ changed, tell, kept }) {
+  /**
+   * `changed()` after every change; `tell(problem)` what went wrong, `untell()` once there is a new sample;
+   * `kept(voice)` once the server has a new voice.
+   */
+  constructor({ changed, tell, untell, kept }) {
     this.#changed = changed;
     this.#tell = tell;
+    this.#untell = untell;
     byId("record").hidden = !canRecord();
     byId("record").addEventListener("click", () => this.#toggle());
     byId("file").addEventListener("change", () => this.#choose());
     byId("ref-text").addEventListener("input", changed);
+    byId("listen").addEventListener("error", () => this.#unplayable());
     for (const id of ["keep-name", "consent"]) byId(id).addEventListener("input", () => this.#ready());
     byId("keep-button").addEventListener("click", () => this.#keep(kept));
   }
@@ -87,7 +93,15 @@ export class Reference {
     player.hidden = false;
     byId("keep").hidden = false;
     byId("recording").textContent = name === "recording.wav" ? "Recorded." : name;
+    this.#untell();
     this.#changed();
+  }
+
+  /** The server reads some formats that a browser does not: told, and still sent. */
+  #unplayable() {
+    byId("listen").hidden = true;
+    const message = `The browser cannot play ${this.#sample.name}: it may be no audio file.`;
+    this.#tell(new Problem(0, "sample_unplayable", message));
   }
 
   #ready() {

@@ -123,10 +123,12 @@ function read() {
   if (writing) byId("stop").focus();
 }
 
-/** Show the text to be written. */
+/** Show the text to be written. The keyboard goes there from what goes away. */
 export function write() {
+  const lost = ["segments", "edit", "stop"].includes(document.activeElement.id);
   byId("segments").hidden = byId("edit").hidden = true;
   byId("text").hidden = false;
+  if (lost) byId("text").focus();
 }
 
 /** Follow the sound until nothing moves any more. */
@@ -140,7 +142,9 @@ function animate() {
   byId("clock").textContent = `${clock(position)} / ${clock(player.duration)}`;
   byId("play").classList.toggle("playing", player.playing);
   byId("play").ariaLabel = player.playing ? "Pause" : "Play";
-  byId("stop").disabled = !speaking && !player.playing;
+  const still = !speaking && !player.playing;
+  if (still && document.activeElement === byId("stop")) byId(byId("edit").hidden ? "text" : "edit").focus();
+  byId("stop").disabled = still;
   if (speaking || player.playing || !waveform.settled) next = setTimeout(animate, PICTURE_MS);
   else if (player.ended) player.pause();
 }

@@ -6,8 +6,11 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import soundfile
 import uvicorn
 from selenium.webdriver import Chrome
 from selenium.webdriver.remote.webelement import WebElement
@@ -75,6 +78,31 @@ class Page:
 
     def own_voice(self) -> None:
         self.browser.find_element("css selector", "[name=voice][value='']").click()
+
+    def choose_sample(self, folder: Path) -> None:
+        """Choose a file, written to `folder`, as the visitor's own voice."""
+        time_ = np.arange(48_000) / 24_000
+        soundfile.write(folder / "me.wav", 0.3 * np.sin(2 * np.pi * 150 * time_), 24_000)
+        self.own_voice()
+        self.find("file").send_keys(str(folder / "me.wav"))
+        self.until(lambda: self.text("recording") == "me.wav")
+
+    def keep(self, name: str) -> None:
+        """Ask the server to keep the sample, which takes the owner's consent."""
+        self.browser.find_element("css selector", "#keep summary").click()
+        self.find("keep-name").send_keys(name)
+        assert not self.find("keep-button").is_enabled()
+        self.find("consent").click()
+        self.find("keep-button").click()
+
+    @property
+    def voices(self) -> list[str]:
+        return self.run("return [...document.querySelectorAll('#voice-list .name')].map((one) => one.textContent)")
+
+    @property
+    def focused(self) -> str:
+        """The id of the element that the keyboard is on."""
+        return self.run("return document.activeElement.id")
 
     @property
     def audible(self) -> int:
