@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import openai
 import pytest
 
@@ -35,6 +36,7 @@ def test_the_bento_speaks(bento: Path, tmp_path: Path) -> None:
         server.wait_ready(timeout=120)
         report = speak(server.url, "Good morning.", None, tmp_path / "demo.wav", ProgressLine())
         assert "time to first audio" in report
+        assert "CosyServe" in httpx.get(f"{server.url}/ui/").text
         assert openai.OpenAI(base_url=f"{server.url}/v1", api_key="none").models.list().data[0].id == "embedded"
     assert (tmp_path / "demo.wav").stat().st_size > 24_000
 
@@ -48,6 +50,7 @@ def test_the_bento_holds_what_it_runs_and_nothing_else(bento: Path) -> None:
         "models",
         "runners",
         "text",
+        "web",
         "README.md",
         "LICENSE",
         "bentofile.yaml",
