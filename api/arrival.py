@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -15,6 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.auth import OPEN_PATHS
 from api.errors import ApiError
+from api.threads import BODY_READERS, run_in
 
 MAX_BODY_BYTES = 16 * 1024 * 1024  # a reference recording of 10 MB as base64, and the text
 MAX_BYTES_BY_PATH = {
@@ -29,8 +29,6 @@ MESSAGE_SECONDS = 300.0
 """For a whole body, or the message of a unary call."""
 GOODBYE_SECONDS = 1.0
 """For what is on its way when the drain begins."""
-# Each large body takes several times its size while it is read, and each thread takes its turns from the loop's.
-_READERS = ThreadPoolExecutor(2, "reader")
 
 Whole = TypeVar("Whole")
 Parsed = TypeVar("Parsed")
@@ -127,7 +125,7 @@ async def parsed(read: Callable[[bytes], Parsed], data: bytes) -> Parsed:
     """`read(data)`: for a large body in a thread, as the loop feeds every stream."""
     if len(data) <= LARGE_BODY_BYTES:
         return read(data)
-    return await asyncio.get_running_loop().run_in_executor(_READERS, read, data)
+    return await run_in(BODY_READERS, read, data)
 
 
 def draining_error() -> ApiError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -10,12 +9,13 @@ from typing import TYPE_CHECKING
 from api.backend import Backend
 from api.errors import ApiError
 from api.references import ReferenceVoices
-from api.threads import STORE_READERS, run_in
+from api.threads import STORE_READERS, TEXT_READERS, run_in
 from api.wish import INLINE_VOICE, SpeechWish
 from models.conditioning import Conditioning
 from runners.request import ModelInfo, VoiceInfo
 from text.clean import clean
 from text.errors import TextError
+from text.frontend import TextFrontend
 
 if TYPE_CHECKING:
     from runners.voice_record import StoredVoice, VoiceRecord
@@ -118,11 +118,15 @@ class Casting:
         return instructions
 
     async def _transcript(self, text: str) -> str:
-        try:
-            transcript = await asyncio.to_thread(self.backend.frontend.prompt_text, text)
-        except TextError as error:
-            raise ApiError(400, error.code, error.message, "ref_text") from error
-        if not transcript:
-            message = "ref_text has no words; leave it out to clone without one."
-            raise ApiError(400, "invalid_value", message, "ref_text")
-        return transcript
+        return await transcript_of(self.backend.frontend, text, "clone without one")
+
+
+async def transcript_of(frontend: TextFrontend, text: str, otherwise: str) -> str:
+    """`ref_text` as the engine reads it; `otherwise`: what leaving it out does. Raises ApiError."""
+    try:
+        transcript = await run_in(TEXT_READERS, frontend.prompt_text, text)
+    except TextError as error:
+        raise ApiError(400, error.code, error.message, "ref_text") from error
+    if not transcript:
+        raise ApiError(400, "invalid_value", f"ref_text has no words; leave it out to {otherwise}.", "ref_text")
+    return transcript

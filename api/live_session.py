@@ -21,6 +21,7 @@ from api.live import Listener, Narrator
 from api.open_sessions import SESSIONS
 from api.schema import loads
 from api.synthesis import Speaker, SpeechWish, prepare
+from api.threads import TEXT_READERS, run_in
 from runners.request import ModelInfo
 from text.incremental import IncrementalText
 
@@ -130,7 +131,7 @@ class LiveSession(Listener, ABC):
         """What `text`, with what came before it, has to be spoken now. Raises ApiError input_too_long."""
         self.count(text)
         feed = self.text.feed
-        return _worded(await asyncio.to_thread(feed, text) if len(text) > _LARGE_TEXT else feed(text))
+        return _worded(await run_in(TEXT_READERS, feed, text) if len(text) > _LARGE_TEXT else feed(text))
 
     def last_pieces(self) -> list[str]:
         """The rest: no more text will come."""

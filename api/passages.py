@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from api.casting import Role
 from api.errors import ApiError
 from api.parts import Part
+from api.threads import TEXT_READERS, run_in
 from api.wish import MAX_PITCH, MAX_SPEED, MIN_PITCH, MIN_SPEED, PLAIN_VOLUME, SpeechWish, check_range
 from runners.request import SpeechRequest
 from text.errors import TextError
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
 WORDLESS = ("input_empty", "no_speakable_text")
 """What a passage without a word is refused with; between others it is a pause at most."""
 _SEEDS = 2**63
-# Not the default executor, which blocks of running streams are shaped in: they wait for no long text.
-_READERS = ThreadPoolExecutor(2, "text")
 # What is at fault where it is not the text.
 _FIELDS = {
     "invalid_pronunciation": "pronunciation",
@@ -61,8 +57,7 @@ class Passage:
 
 async def passages_of(frontend: TextFrontend, dictionaries: DictionaryStore | None, wish: SpeechWish) -> list[Passage]:
     """As `read_passages`, in one of the threads for text."""
-    read = partial(read_passages, frontend, dictionaries, wish)
-    return await asyncio.get_running_loop().run_in_executor(_READERS, read)
+    return await run_in(TEXT_READERS, read_passages, frontend, dictionaries, wish)
 
 
 def read_passages(frontend: TextFrontend, dictionaries: DictionaryStore | None, wish: SpeechWish) -> list[Passage]:

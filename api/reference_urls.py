@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
+from api.deadlines import done_within
 from audio.decode import MAX_BYTES
 from audio.errors import AudioError
 
@@ -82,7 +83,7 @@ class ReferenceLinks:
         url = url.strip()
         self._check(url)
         try:
-            return await asyncio.wait_for(self._fetch(url), self._seconds)
+            return await done_within(self._seconds, self._fetch(url))
         except asyncio.TimeoutError:
             raise _failed(f"it took longer than {self._seconds:g} s") from None
         except aiohttp.ClientError as error:

@@ -14,6 +14,10 @@ Result = TypeVar("Result")
 # Whoever writes to the folder of voices may wait ten seconds for the lock of another process; readers do not.
 STORE_READERS = ThreadPoolExecutor(4, "store-reader")
 STORE_WRITERS = ThreadPoolExecutor(4, "store-writer")
+# A long text takes seconds, and cannot be stopped.
+TEXT_READERS = ThreadPoolExecutor(2, "text")
+# Each large body takes several times its size while it is read, and each thread takes its turns from the loop's.
+BODY_READERS = ThreadPoolExecutor(2, "reader")
 # A decoded recording takes many times the memory of its file.
 DECODERS = ThreadPoolExecutor(2, "decoder")
 

@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.at_fault import at_fault
+from api.casting import transcript_of
 from api.connection import run_while_connected
 from api.errors import ApiError
 from api.form import read_form
@@ -25,7 +26,6 @@ from audio.decode import decode_reference
 from audio.encode import coded_as, encode_whole
 from runners.request import ModelInfo
 from runners.voice_record import checked_name
-from text.errors import TextError
 
 if TYPE_CHECKING:
     from models.conditioning import Conditioning
@@ -170,7 +170,7 @@ class _Voices:
         check_model(form.model, info)
         _check_free(form.name, info)
         if form.ref_text is not None:
-            await self._check_transcript(form.ref_text)
+            await transcript_of(self.speaker.backend.frontend, form.ref_text, "save the voice without a transcript")
         with at_fault(codes=_AT_FAULT):
             await run_in(STORE_READERS, store.check_free, form.name, form.overwrite)
         with at_fault(params={"ref_audio": "audio_sample"}):
@@ -237,15 +237,6 @@ class _Voices:
         if any(preset.id == voice for preset in info.voices):
             raise ApiError(409, "voice_is_preset", f"{voice!r} is a preset of the model; it stays.", "voice_id")
         return info
-
-    async def _check_transcript(self, text: str) -> None:
-        try:
-            words = await asyncio.to_thread(self.speaker.backend.frontend.prompt_text, text)
-        except TextError as error:
-            raise ApiError(400, error.code, error.message, "ref_text") from error
-        if not words:
-            message = "ref_text has no words; leave it out to save the voice without a transcript."
-            raise ApiError(400, "invalid_value", message, "ref_text")
 
 
 def _check_free(name: str, info: ModelInfo) -> None:

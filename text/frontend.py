@@ -85,22 +85,25 @@ class TextFrontend(ABC):
         Raises TextError: input_empty, input_too_long, input_not_utf8, no_speakable_text, unsupported_language,
         unsupported_parameter (this model cannot honour an option), and those of `text.pronunciation`.
         """
-        segments, _ = self._segments(text, options, literals)
-        if not segments:
-            raise TextError("no_speakable_text", "The input has nothing that can be spoken.")
-        return segments
+        return self._spoken(text, options, literals)[0]
 
     def analyse(self, text: str, options: TextOptions = _DEFAULT_OPTIONS, literals: Sequence[Literal] = ()) -> Analysis:
         """What `segments` gives, with what was noticed on the way. Raises the same."""
-        segments, warnings = self._segments(text, options, literals)
-        if not segments:
-            raise TextError("no_speakable_text", "The input has nothing that can be spoken.")
+        segments, warnings = self._spoken(text, options, literals)
         return Analysis(
             " ".join(segment.text for segment in segments),
             tuple(segments),
             tuple(self.count_tokens(segment.tokens_text) for segment in segments),
             tuple(warnings),
         )
+
+    def _spoken(
+        self, text: str, options: TextOptions, literals: Sequence[Literal]
+    ) -> tuple[list[Segment], list[Warning]]:
+        segments, warnings = self._segments(text, options, literals)
+        if not segments:
+            raise TextError("no_speakable_text", "The input has nothing that can be spoken.")
+        return segments, warnings
 
     @abstractmethod
     def prompt_text(self, text: str) -> str:
