@@ -89,8 +89,6 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = 20.0) 
 
 
 def _become(script: str, arguments: list[str], files: list[str], ignored: int | None) -> None:
-    # A shell starts what runs in the background with Ctrl-C ignored, and that is inherited.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     if ignored is not None:
         signal.signal(ignored, signal.SIG_IGN)
     for number, path in enumerate(files):
