@@ -89,6 +89,7 @@ def wait_until(condition: Callable[[], bool], what: str, timeout: float = 20.0) 
 
 
 def _become(script: str, arguments: list[str], files: list[str], ignored: int | None) -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)  # what a test run under nohup would not have
     if ignored is not None:
         signal.signal(ignored, signal.SIG_IGN)
     for number, path in enumerate(files):
