@@ -1,0 +1,1 @@
+"""What `benchmarks.soak` is made of: the requests, those who leave, what the processes hold, and the verdict."""
