@@ -1,35 +1,29 @@
-"""API keys: which are accepted, and which requests need one.
-
-A key is 256 random bits, so that its plain SHA-256 tells nobody the key: there is no dictionary to try against it. A
-slow hash, as for passwords, would make every request slow, and let wrong keys keep the server busy.
-"""
+"""Who is let in, and for what: by an API key or by a token, over HTTP and WebSocket; gRPC asks the same `KeyRing`."""
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import logging
 import os
-import re
-import secrets
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.errors import ApiError
-from api.limits import KeyLimits, Meter, parse_limits
+from api.jwt_settings import JWKS, jwt_settings
+from api.keyring import KEYS, KEYS_FILE, KeyList
+from api.limits import KeyLimits, Meter, Meters, parse_limits
+from api.revocation import run_session
+from api.scopes import check_scope, of_route
 
-logger = logging.getLogger("cosyserve.api")
+if TYPE_CHECKING:
+    from api.jwt_tokens import Tokens
 
-KEYS, KEYS_FILE = "COSYSERVE_API_KEYS", "COSYSERVE_API_KEYS_FILE"
 KEY_LIMITS = "COSYSERVE_KEY_LIMITS"
-PREFIX = "cosy_"
-_NAME, _DIGEST = re.compile(r"[A-Za-z0-9._@-]{1,64}"), re.compile(r"sha256:([0-9a-f]{64})")
 # Probes and scrapers bring no key, and a browser brings none with the address of a page. Nothing here tells or takes
 # more than the documentation does; /metrics has counts only.
 _PROBES = ("/livez", "/readyz", "/healthz", "/metrics", "/v2/health/live", "/v2/health/ready")
@@ -39,133 +33,66 @@ OPEN_FOLDERS = ("/ui/", "/docs/", "/static_content/")
 
 
 @dataclass(frozen=True)
-class ApiKey:
-    """`digest`: SHA-256 of the key."""
+class Caller:
+    """`name`: the key's, or the token's subject."""
 
     name: str
-    digest: bytes
-    limits: KeyLimits
-
-
-def new_key() -> str:
-    return PREFIX + secrets.token_urlsafe(32)
-
-
-def entry(name: str, key: str) -> str:
-    """The line for a key, without the key. Raises ValueError for a name that cannot be one."""
-    if not _NAME.fullmatch(name):
-        raise ValueError("a name has 1 to 64 letters, digits and . _ @ -")
-    return f"{name} sha256:{hashlib.sha256(key.encode()).hexdigest()}"
-
-
-def parse_keys(text: str, source: str, default: KeyLimits) -> list[ApiKey]:
-    """Keys from lines `NAME sha256:HEX [limit=number ...]`; `#` begins a comment, `;` stands for a new line.
-
-    Raises ValueError with a sentence that names `source` and the line.
-    """
-    keys: list[ApiKey] = []
-    for number, line in enumerate(text.replace(";", "\n").splitlines(), 1):
-        words = line.partition("#")[0].split()
-        if not words:
-            continue
-        name, digest, limits = words[0], _DIGEST.fullmatch(words[1] if len(words) > 1 else ""), words[2:]
-        if not _NAME.fullmatch(name) or digest is None:
-            raise ValueError(
-                f"{source}, line {number}: not NAME sha256:HEX, as `python -m launch.keys new NAME` prints."
-            )
-        if name in (key.name for key in keys):
-            raise ValueError(f"{source}, line {number}: a second key has the name {name}.")
-        try:
-            keys.append(ApiKey(name, bytes.fromhex(digest[1]), parse_limits(limits, default)))
-        except ValueError as error:
-            raise ValueError(f"{source}, line {number}: {error}.") from error
-    return keys
+    scopes: frozenset[str]
+    meter: Meter
 
 
 class KeyRing:
-    """The keys of the environment and of a file, which is read again when it has changed; and what each has used."""
+    """The keys and the issuer of tokens whose holders are let in, and what each of them has used."""
 
-    def __init__(self, given: str, path: Path | None, default: KeyLimits) -> None:
-        """Raises ValueError with a sentence, also for a file that cannot be read."""
-        self._given = parse_keys(given, KEYS, default)
-        self._path, self._default = path, default
-        self._read_at: tuple[int, ...] | None = ()
-        self._keys: list[ApiKey] = []
-        self._meters: dict[str, Meter] = {}
-        self._read()
+    def __init__(self, given: str, path: Path | None, default: KeyLimits, tokens: Tokens | None = None) -> None:
+        """`default`: the limits of keys that name none, and of tokens. Raises ValueError with a sentence."""
+        self._keys, self._default, self._tokens = KeyList(given, path, default), default, tokens
+        self._meters = Meters()
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> KeyRing | None:
-        """None where neither variable is set: no keys are asked for. Raises ValueError with a sentence."""
+        """None where nothing is set: no keys are asked for. Raises ValueError with a sentence."""
         given, path = environment.get(KEYS, ""), environment.get(KEYS_FILE)
-        if not given.strip() and not path:
+        tokens = _tokens(environment)
+        if not given.strip() and not path and tokens is None:
             return None
         try:
             default = parse_limits(environment.get(KEY_LIMITS, "").split(), KeyLimits())
         except ValueError as error:
             raise ValueError(f"{KEY_LIMITS}: {error}.") from error
-        return cls(given, Path(path) if path else None, default)
+        return cls(given, Path(path) if path else None, default, tokens)
 
-    def meter(self, authorization: str | None) -> Meter:
-        """The meter of the key in an Authorization header. Raises ApiError missing_api_key, invalid_api_key."""
+    async def caller(self, authorization: str | None) -> Caller:
+        """Who sent this Authorization header.
+
+        Raises ApiError missing_api_key, invalid_api_key, invalid_token, issuer_unavailable.
+        """
         scheme, _, presented = (authorization or "").strip().partition(" ")
-        if scheme.lower() != "bearer" or not presented.strip():
+        presented = presented.strip()
+        if scheme.lower() != "bearer" or not presented:
             raise ApiError(401, "missing_api_key", "This server needs an API key: send `Authorization: Bearer KEY`.")
-        key = self._find(presented.strip())
-        if key is None:
+        if (key := self._keys.find(presented)) is not None:
+            return Caller(key.name, key.scopes, self._meters.of(key.name, key.limits))
+        if self._tokens is None or presented.count(".") != 2:
             raise ApiError(401, "invalid_api_key", "The API key is not known here.")
-        meter = self._meters.setdefault(key.name, Meter(key.limits))
-        if meter.limits != key.limits:
-            meter.adopt(key.limits)
-        return meter
-
-    def _find(self, presented: str) -> ApiKey | None:
-        """Compares with every key, each in constant time: how long it takes tells nothing."""
-        self._read_again()
-        digest = hashlib.sha256(presented.encode("utf-8", "surrogateescape")).digest()
-        found = None
-        for key in self._keys:
-            if hmac.compare_digest(key.digest, digest):
-                found = key
-        return found
-
-    def _read_again(self) -> None:
-        """A file that went bad while the server runs leaves the keys as they were: it is not the clients' fault."""
-        try:
-            self._read()
-        except ValueError as error:
-            logger.error("the API keys stay as they were: %s", error)
-
-    def _read(self) -> None:
-        if self._path is None:
-            self._keys = self._given
-            return
-        stamp = _stamp(self._path)
-        if stamp == self._read_at:
-            return
-        self._read_at = stamp  # also of a file that turns out to be bad: one line in the log for each change
-        try:
-            text = self._path.read_text()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"{KEYS_FILE}={self._path} cannot be read.") from error
-        in_file = parse_keys(text, str(self._path), self._default)
-        for key in in_file:
-            if key.name in (given.name for given in self._given):
-                raise ValueError(f"{self._path}: {KEYS} has a key of the name {key.name} too.")
-        self._keys = [*self._given, *in_file]
+        token = await self._tokens.read(presented)
+        meter = self._meters.of(f"token:{token.subject}", self._default)  # no key's name has a colon
+        return Caller(token.subject, token.scopes, meter)
 
 
-def _stamp(path: Path) -> tuple[int, ...] | None:
-    """Another one whenever the file has changed, or the link that leads to it; None: there is no file."""
-    try:
-        status = path.stat()
-    except OSError:
+def _tokens(environment: Mapping[str, str]) -> Tokens | None:
+    if (settings := jwt_settings(environment)) is None:
         return None
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    try:
+        from api.jwt_tokens import Tokens  # what checks signatures is not loaded where it is not used
+
+        return Tokens(settings)
+    except ImportError as error:
+        raise ValueError(f'{JWKS} needs `pip install "pyjwt[crypto]"`.') from error
 
 
 class ApiKeys:
-    """ASGI middleware: only who has a key comes in, within its limits."""
+    """ASGI middleware: only who has a key or a token comes in, for what its scopes are for, within its limits."""
 
     def __init__(self, app: ASGIApp, keys: KeyRing, respond: Callable[[ApiError, Scope], JSONResponse]) -> None:
         self._app, self._keys, self._respond = app, keys, respond
@@ -174,15 +101,28 @@ class ApiKeys:
         if scope["type"] not in ("http", "websocket") or is_open(scope):
             await self._app(scope, receive, send)
             return
+        authorization = Headers(scope=scope).get("authorization")
+        needed = of_route(scope.get("method", "WEBSOCKET"), scope["path"])
         meter: Meter | None = None
+
+        async def let_in() -> Caller:
+            caller = await self._keys.caller(authorization)
+            check_scope(caller.scopes, needed)
+            return caller
+
         with ExitStack() as running:
             try:
-                meter = self._keys.meter(Headers(scope=scope).get("authorization"))
+                caller = await let_in()
+                scope.setdefault("state", {})["caller"] = caller.name  # for the log
+                meter = caller.meter
                 running.enter_context(meter.request())
             except ApiError as problem:
                 await self._refuse(problem, meter, scope, receive, send)
                 return
-            await self._app(scope, receive, _with_headers(send, meter))
+            if scope["type"] == "websocket":
+                await run_session(lambda receive, send: self._app(scope, receive, send), receive, send, let_in)
+            else:
+                await self._app(scope, receive, _with_headers(send, meter))
 
     async def _refuse(self, problem: ApiError, meter: Meter | None, scope: Scope, receive: Receive, send: Send) -> None:
         response = self._respond(problem, scope)

@@ -8,7 +8,9 @@ import socket
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 
-from api.auth import KEYS, KEYS_FILE, KeyRing
+from api.auth import KeyRing
+from api.jwt_settings import JWKS
+from api.keyring import KEYS, KEYS_FILE
 
 ALLOW_OPEN = "COSYSERVE_ALLOW_OPEN"
 
@@ -21,8 +23,8 @@ def check_exposure(hosts: Iterable[str], keys: KeyRing | None, environment: Mapp
     for host in hosts:
         if not _is_loopback(host):
             raise ValueError(
-                f"Listening on {host} without API keys is refused: set {KEYS_FILE} or {KEYS}, or {ALLOW_OPEN}=1 where "
-                "something else decides who reaches this server."
+                f"Listening on {host} without API keys is refused: set {KEYS_FILE}, {KEYS} or {JWKS}, or "
+                f"{ALLOW_OPEN}=1 where something else decides who reaches this server."
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,6 +13,7 @@ from dataclasses import dataclass, fields
 from api.errors import ApiError
 
 _DAY = 86_400.0
+MAX_METERS = 10_000
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,10 @@ class Bucket:
 class Meter:
     """What one key has used. Kept in this process: replicas count for themselves, and a restart begins anew."""
 
-    def __init__(self, limits: KeyLimits, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: KeyLimits, clock: Callable[[], float] = time.monotonic, name: str = "") -> None:
+        self.name = name
         self._clock = clock
-        self._running = 0
+        self.running = 0
         self.adopt(limits)
 
     def adopt(self, limits: KeyLimits) -> None:
@@ -86,16 +89,16 @@ class Meter:
     def request(self) -> Iterator[None]:
         """One request, from its first to its last byte. Raises ApiError rate_limited."""
         limit = self.limits.concurrent
-        if limit is not None and self._running >= limit:
+        if limit is not None and self.running >= limit:
             raise ApiError(429, "rate_limited", f"This key may have {limit} requests at once, and has them.")
         self.count_request()
-        self._running += 1
+        self.running += 1
         token = _METER.set(self)
         try:
             yield
         finally:
             _METER.reset(token)
-            self._running -= 1
+            self.running -= 1
 
     def count_request(self) -> None:
         """One more of those that a message brings several of. Raises ApiError rate_limited."""
@@ -133,7 +136,35 @@ class Meter:
         return headers
 
 
+class Meters:
+    """One for each name. Of more names than `MAX_METERS`, those that were asked for longest ago begin anew."""
+
+    def __init__(self) -> None:
+        self._meters: OrderedDict[str, Meter] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._meters)
+
+    def of(self, name: str, limits: KeyLimits) -> Meter:
+        meter = self._meters.setdefault(name, Meter(limits, name=name))
+        self._meters.move_to_end(name)
+        if meter.limits != limits:
+            meter.adopt(limits)
+        while len(self._meters) > MAX_METERS:
+            oldest, idle = next(iter(self._meters.items()))
+            self._meters.move_to_end(oldest)
+            if idle.running:  # it would have its places twice
+                break
+            del self._meters[oldest]
+        return meter
+
+
 _METER: ContextVar[Meter | None] = ContextVar("meter", default=None)
+
+
+def tenant() -> str:
+    """The name of the running request's key; "" where there are no keys."""
+    return "" if (meter := _METER.get()) is None else meter.name
 
 
 def check_characters(count: int) -> None:

@@ -6,8 +6,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from api.auth import KEYS_FILE, entry, new_key, parse_keys
+from api.keyring import KEYS_FILE, entry, new_key, parse_keys
 from api.limits import KeyLimits
+from api.scopes import parse_scopes
 
 
 def main() -> None:
@@ -16,10 +17,14 @@ def main() -> None:
     new = commands.add_parser("new", help="make a key: it is shown on standard error, this once")
     new.add_argument("name", help="whose key it is: letters, digits and . _ @ -")
     new.add_argument("file", nargs="?", type=Path, help="where its line goes; without it to standard output")
+    new.add_argument("--scopes", help="what it is for: some of speech,voices,admin; without it for all")
     given = parser.parse_args()
     key = new_key()
     try:
         line = entry(given.name, key)
+        if given.scopes is not None:
+            parse_scopes(given.scopes.split(","))
+            line += f" scopes={given.scopes}"
         if given.file is not None:
             _append(given.file, line)
     except (OSError, ValueError) as error:

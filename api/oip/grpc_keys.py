@@ -1,4 +1,4 @@
-"""API keys over gRPC: the same keys and limits as over HTTP, from the call's `authorization` metadata."""
+"""Who may call over gRPC: the same keys, tokens, scopes and limits as over HTTP, from the `authorization` metadata."""
 
 from __future__ import annotations
 
@@ -9,18 +9,28 @@ from typing import Any
 
 import grpc
 
-from api.auth import KeyRing
+from api.auth import Caller, KeyRing
 from api.errors import ApiError
+from api.exchange import current
 from api.oip.errors import sentence
 from api.oip.grpc_server import GrpcServer
 from api.oip.inference import Inference
+from api.revocation import Watch
+from api.scopes import check_scope, of_call
+from api.telemetry import ended
 
 # What a cluster's probes call; they bring no key.
 OPEN_CALLS = frozenset(["ServerLive", "ServerReady"])
+_STATUS = {
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    503: grpc.StatusCode.UNAVAILABLE,
+}
 
 
 class KeyedGrpcServer(GrpcServer):
-    """Takes calls only from who has one of `keys`, within its limits; None: from everybody."""
+    """Takes calls only from who `keys` let in, for what, within which limits; None: from everybody."""
 
     def __init__(self, inference: Inference, draining: asyncio.Event, keys: KeyRing | None) -> None:
         self._keys = keys
@@ -30,24 +40,50 @@ class KeyedGrpcServer(GrpcServer):
         handlers = super()._handlers()
         if self._keys is None:
             return handlers
-        return {name: h if name in OPEN_CALLS else _keyed(h, self._keys) for name, h in handlers.items()}
+        return {name: h if name in OPEN_CALLS else _keyed(h, self._keys, name) for name, h in handlers.items()}
 
 
-def _keyed(handler: Any, keys: KeyRing) -> grpc.RpcMethodHandler:
+def _keyed(handler: Any, keys: KeyRing, name: str) -> grpc.RpcMethodHandler:
     """`handler`, whose requests are a stream, behind the check of the key."""
     streams = handler.response_streaming
     answer = handler.stream_stream if streams else handler.stream_unary
 
     async def handle(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> Any:
+        authorization = dict(context.invocation_metadata() or ()).get("authorization")
+
+        async def let_in() -> Caller:
+            caller = await keys.caller(authorization)
+            check_scope(caller.scopes, of_call(name))
+            if (exchange := current()) is not None:
+                exchange.caller = caller.name
+            return caller
+
         with ExitStack() as running:
             try:
-                meter = keys.meter(dict(context.invocation_metadata() or ()).get("authorization"))
-                running.enter_context(meter.request())
+                caller = await let_in()
+                if (call := current()) is not None:
+                    call.caller = caller.name
+                running.enter_context(caller.meter.request())
             except ApiError as problem:
-                status = (
-                    grpc.StatusCode.UNAUTHENTICATED if problem.status == 401 else grpc.StatusCode.RESOURCE_EXHAUSTED
-                )
-                await context.abort(status, sentence(problem))
-            return await answer(requests, context)
+                await _refuse(context, problem)
+            if not streams:  # one message, and its answer
+                return await answer(requests, context)
+            async with Watch.of(let_in) as watch:
+                answered = await answer(_while_let_in(requests, watch), context)
+                if watch.problem is not None:
+                    await _refuse(context, watch.problem)
+                return answered
 
     return (grpc.stream_stream_rpc_method_handler if streams else grpc.stream_unary_rpc_method_handler)(handle)
+
+
+async def _while_let_in(requests: AsyncIterator[bytes], watch: Watch) -> AsyncIterator[bytes]:
+    """No further request is taken of who is not let in any more; the one that is being answered is answered."""
+    source = aiter(requests)
+    while (data := await watch.meanwhile(anext(source, None), None)) is not None:
+        yield data
+
+
+async def _refuse(context: grpc.aio.ServicerContext, problem: ApiError) -> None:
+    ended(problem.code)
+    await context.abort(_STATUS[problem.status], sentence(problem))

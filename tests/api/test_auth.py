@@ -17,18 +17,20 @@ from fastapi import FastAPI, WebSocket
 from starlette.testclient import TestClient, WebSocketDenialResponse
 
 from api.app import create_app
-from api.auth import KEY_LIMITS, KEYS, KEYS_FILE, KeyRing, entry, new_key, parse_keys
+from api.auth import KEY_LIMITS, KeyRing
 from api.errors import ApiError
 from api.exposure import ALLOW_OPEN, check_exposure, listening_hosts
+from api.keyring import KEYS, KEYS_FILE, entry, new_key, parse_keys
 from api.limits import KeyLimits, Meter, parse_limits, spend_characters
 from api.oip.grpc_keys import OPEN_CALLS, KeyedGrpcServer
 from api.oip.messages import SERVICE, message
 from api.openapi import document, websockets
+from api.scopes import ALL
 from launch import keys as keys_command
 from runners.request import RequestError
 from tests.api.oip_backend import FakeBackend
 
-KEY = new_key()
+KEY = f"cosy_{43 * 'k'}"  # the same in every process: names of tests have it
 SPEECH = {"input": "Hello.", "response_format": "pcm"}
 OPEN = {"/livez", "/healthz", "/readyz", "/metrics", "/v2/health/live", "/v2/health/ready"}
 BEARER = {"Authorization": f"Bearer {KEY}"}
@@ -176,35 +178,35 @@ async def test_grpc_asks_for_the_same_keys(channel: grpc.aio.Channel) -> None:
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def test_a_changed_file_changes_the_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_changed_file_changes_the_keys(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path, first, second = tmp_path / "keys", new_key(), new_key()
     path.write_text(f"# ours\n\n{entry('a', first)}  # of a\n")
     environment = {KEYS_FILE: str(path), KEYS: entry("always", KEY), KEY_LIMITS: "concurrent=2"}
     keys = KeyRing.from_environment(environment)
     assert keys is not None
 
-    def known() -> list[bool]:
+    async def known() -> list[bool]:
         found = []
         for key in (KEY, first, second):
             try:
-                keys.meter(f"Bearer {key}")
+                await keys.caller(f"Bearer {key}")
                 found.append(True)
             except ApiError:
                 found.append(False)
         return found
 
-    assert known() == [True, True, False]
+    assert await known() == [True, True, False]
     path.write_text(f"{entry('a', first)}\n{entry('b', second)} concurrent=none requests_per_second=3\n")
-    assert known() == [True, True, True]
-    assert keys.meter(f"Bearer {first}").limits == KeyLimits(concurrent=2)
-    assert keys.meter(f"Bearer {second}").limits == KeyLimits(requests_per_second=3)
+    assert await known() == [True, True, True]
+    assert (await keys.caller(f"Bearer {first}")).meter.limits == KeyLimits(concurrent=2)
+    assert (await keys.caller(f"Bearer {second}")).meter.limits == KeyLimits(requests_per_second=3)
     (tmp_path / "next").write_text(entry("b", second))
     os.replace(tmp_path / "next", path)
-    assert known() == [True, False, True]
+    assert await known() == [True, False, True]
     path.write_text("b not-a-hash")
-    assert known() == [True, False, True]
+    assert await known() == [True, False, True]
     path.unlink()
-    assert known() == [True, False, True]
+    assert await known() == [True, False, True]
     assert len(caplog.records) == 2  # one for each change, however many requests there were
 
 
@@ -214,10 +216,13 @@ def test_a_changed_file_changes_the_keys(tmp_path: Path, caplog: pytest.LogCaptu
         ("alice", "line 1: not NAME sha256:HEX"),
         (f"alice {KEY}", "line 1: not NAME sha256:HEX"),
         (f"al/ice {entry('alice', KEY).split()[1]}", "line 1: not NAME"),
-        (f"{entry('a', KEY)};{entry('a', new_key())}", "line 2: a second key"),
+        (f"{entry('a', KEY)};{entry('a', KEY + 'x')}", "line 2: a second key"),
         (f"{entry('a', KEY)} colour=3", "no limit 'colour'"),
         (f"{entry('a', KEY)} concurrent=0", "concurrent must be"),
         (f"{entry('a', KEY)} concurrent", "concurrent must be"),
+        (f"{entry('a', KEY)} scopes=speech,all", "scopes are some of"),
+        (f"{entry('a', KEY)} scopes=", "scopes are some of"),
+        (f"{entry('a', KEY)} scopes=speech scopes=admin", "scopes= comes twice"),
     ],
 )
 def test_keys_that_are_none_stop_the_start_with_a_sentence_without_the_key(line: str, sentence: str) -> None:
@@ -232,7 +237,7 @@ def test_keys_that_cannot_be_read_stop_the_start(environment: dict[str, str]) ->
         KeyRing.from_environment(environment)
 
 
-def test_the_command_prints_a_line_that_lets_its_key_in(
+async def test_the_command_prints_a_line_that_lets_its_key_in(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["keys", "new", "bob@example.com"])
@@ -243,7 +248,8 @@ def test_the_command_prints_a_line_that_lets_its_key_in(
     assert shown[0] not in printed.out
     (key,) = parse_keys(printed.out, "out", KeyLimits())
     assert key.name == "bob@example.com"
-    assert KeyRing(printed.out, None, KeyLimits()).meter(f"Bearer {shown[0]}").limits == KeyLimits()
+    caller = await KeyRing(printed.out, None, KeyLimits()).caller(f"Bearer {shown[0]}")
+    assert (caller.name, caller.scopes, caller.meter.limits) == ("bob@example.com", ALL, KeyLimits())
 
 
 async def test_over_its_rate_a_key_is_told_when_to_come_back() -> None:

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from api.app import create_app
-from api.auth import KeyRing, entry, new_key
+from api.auth import KeyRing
+from api.keyring import entry, new_key
 from api.limits import KeyLimits
 from api.synthesis import Room
 from runners.frames import Frame, FrameKind

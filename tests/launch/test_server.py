@@ -11,7 +11,8 @@ import httpx
 import psutil
 import pytest
 
-from api.auth import KEYS, KEYS_FILE, KeyRing, entry, new_key
+from api.auth import KeyRing
+from api.keyring import KEYS, KEYS_FILE, entry, new_key
 from launch import demo
 from launch.server import LaunchError, Server, address, check, free_port
 from launch.terminal import run

@@ -23,7 +23,8 @@ from selenium.webdriver import Chrome, ChromeOptions, Keys
 from selenium.webdriver.chrome.service import Service
 
 from api.app import create_app
-from api.auth import KeyRing, entry
+from api.auth import KeyRing
+from api.keyring import entry
 from api.limits import KeyLimits
 from launch.server import Server
 from tests.api.oip_backend import FakeBackend
