@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from models.kv_cache import KVCache
 from models.qwen2 import Span
 from models.speech_lm import SpeechLM
 
-BUCKETS = (1, 2, 4, 8, 16, 32)
+BUCKETS = (1, 2, 4, 8, 16, 32, 64)
 
 Capture = Callable[[Callable[[], Tensor]], tuple[Callable[[], None], Tensor]]
 """Of a step without arguments: what repeats it, and the tensor that then holds its result."""
@@ -66,8 +67,11 @@ class DecodeGraphs:
         return _Graph(tokens, *self._capture(lambda: self._lm.step(cache, tokens, span)))
 
 
-def capture_cuda(step: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor]:
-    """A CUDA graph of `step`, which runs a few times before, so that libraries have chosen their kernels."""
+def capture_cuda(step: Callable[[], Tensor], pool: Any = None) -> tuple[Callable[[], None], Tensor]:
+    """A CUDA graph of `step`, which runs a few times before, so that libraries have chosen their kernels.
+
+    `pool`: shared with graphs that never run at once with this one and do not need what it has left there.
+    """
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(aside):
@@ -75,6 +79,7 @@ def capture_cuda(step: Callable[[], Tensor]) -> tuple[Callable[[], None], Tensor
             step()
     torch.cuda.current_stream().wait_stream(aside)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may use the device meanwhile
-        logp = step()
-    return graph.replay, logp
+    # Other threads may use the device meanwhile.
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+        result = step()
+    return graph.replay, result

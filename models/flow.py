@@ -14,9 +14,12 @@ from torch import Tensor, nn
 from models.cfm import ConditionalFlowMatching
 from models.checkpoint import load_strict, read_state_dict
 from models.config import ModelConfig
+from models.decode_graphs import Capture
+from models.device import to_device
 from models.errors import ModelError
 from models.flow_dit import DiTEstimator
 from models.flow_encoder import UpsampleConformerEncoder
+from models.flow_graphs import BUCKETS, BlockStack, FrameGraphs
 from models.flow_layers import PreLookahead, lower_precision, pack
 from models.flow_unet import UNetEstimator
 from models.key_values import Window
@@ -119,6 +122,19 @@ class Flow(nn.Module):
         """The same of the encoder, per mel frame."""
         return 0
 
+    def use_graphs(self, capture: Capture | None = None, buckets: Sequence[int] = BUCKETS) -> None:
+        """From now on the estimator's blocks run as graphs (see `models.flow_graphs`). All are captured here, so that
+        nobody has to wait for one later."""
+        graphs = FrameGraphs(capture, buckets)
+        for module in self.decoder.estimator.modules():
+            if isinstance(module, BlockStack):
+                module.graphs = graphs
+        no_more = torch.zeros(0, dtype=torch.int64), torch.zeros(0, self.decoder.mels)
+        speaker = torch.ones(self.spk_embed_affine_layer.in_features)
+        for frames in buckets:
+            tokens = torch.zeros(frames // self.mel_ratio, dtype=torch.int64)
+            self.inference([Piece(tokens, *no_more, speaker)])
+
     @torch.inference_mode()
     def inference(self, pieces: Sequence[Piece]) -> list[tuple[Tensor, Prefix]]:
         """All pieces in one batch: each one's mel `[mels, mel_ratio * T]` (float32, ln magnitude, 50 Hz) and the prefix
@@ -129,18 +145,18 @@ class Flow(nn.Module):
         packings = self._packings(pieces)
         mu = self.means(pieces, packings)
         frames = [span.frames for span in packings[-1].spans]
-        speakers = self.speaker(torch.stack([piece.embedding for piece in pieces]).to(mu))
+        speakers = self.speaker(to_device(torch.stack([piece.embedding for piece in pieces]), self.device))
         spk = torch.cat([speaker.expand(n, -1) for speaker, n in zip(speakers, frames, strict=True)])
-        prompts = [piece.cond.to(mu) for piece in pieces]
+        prompts = [piece.cond for piece in pieces]
         cond = torch.cat([F.pad(mel, (0, 0, 0, n - len(mel))) for mel, n in zip(prompts, frames, strict=True)])
-        mel = self.decoder.solve(mu, spk, cond, packings[_SOLVER:])
+        mel = self.decoder.solve(mu, spk, to_device(cond, self.device), packings[_SOLVER:])
         kept = zip(*(packing.memories() for packing in packings), strict=True)
         return [(part.T.contiguous(), Prefix(memories)) for part, memories in zip(mel.split(frames), kept, strict=True)]
 
     def means(self, pieces: Sequence[Piece], packings: Sequence[Packing] | None = None) -> Tensor:
         """Mean frames `mu: [N, mels]` of all pieces, one after the other."""
         packings = packings or self._packings(pieces)
-        tokens = torch.cat([part for piece in pieces for part in (piece.tokens, piece.ahead)]).to(self.device)
+        tokens = to_device(torch.cat([part for piece in pieces for part in (piece.tokens, piece.ahead)]), self.device)
         parts = self.input_embedding(tokens.clamp(min=0))[None].split([len(p.tokens) + len(p.ahead) for p in pieces], 1)
         return self._means(parts, [len(piece.ahead) for piece in pieces], packings[_TOKENS], packings[_FRAMES])[0]
 

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.cfm import TimeConditioning
+from models.flow_graphs import BlockStack
 from models.flow_layers import Linear, gelu_tanh, mish, sinusoids
 from models.packing import Packing
 
@@ -43,7 +44,7 @@ class DiTEstimator(nn.Module):
         self.time_embed = TimeEmbedding(time_width, channels)
         self.input_embed = InputEmbedding(mels, conditioning, channels, position_kernel, position_group)
         self.rotary_embed = RotaryEmbedding(head_width)
-        self.transformer_blocks = nn.ModuleList(DiTBlock(channels, heads, head_width, hidden) for _ in range(depth))
+        self.transformer_blocks = BlockStack(DiTBlock(channels, heads, head_width, hidden) for _ in range(depth))
         self.norm_out = Modulation(channels, 2)
         self.proj_out = nn.Linear(channels, mels)
 
@@ -60,10 +61,10 @@ class DiTEstimator(nn.Module):
 
     def forward(self, x: Tensor, conditioning: tuple[Tensor, ...], time: TimeConditioning, packing: Packing) -> Tensor:
         fixed, *rotation = conditioning
+        *modulations, last = time
         x = self.input_embed(x, fixed, packing)
-        for block, modulation in zip(self.transformer_blocks, time, strict=False):
-            x = block(x, modulation, rotation, packing)
-        scale, shift = time[-1].chunk(2, dim=-1)
+        x = self.transformer_blocks(x, packing, [(modulation,) for modulation in modulations], rotation)
+        scale, shift = last.chunk(2, dim=-1)
         return self.proj_out(_modulate(x, shift, scale))
 
 
@@ -142,20 +143,27 @@ def _modulate(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
 
 
 class DiTBlock(nn.Module):
+    """Attention and feed-forward, modulated and gated by the time; see BlockStack."""
+
     def __init__(self, channels: int, heads: int, head_width: int, hidden: int) -> None:
         super().__init__()
         self.attn_norm = Modulation(channels, 6)
         self.attn = RotaryAttention(channels, heads, head_width)
         self.ff = FeedForward(channels, hidden)
 
-    def forward(self, x: Tensor, modulation: Tensor, rotation: list[Tensor], packing: Packing) -> Tensor:
-        shift_a, scale_a, gate_a, shift_m, scale_m, gate_m = modulation.chunk(6, dim=-1)
-        x = torch.addcmul(x, gate_a, self.attn(_modulate(x, shift_a, scale_a), rotation, packing))
+    def project(self, x: Tensor, modulation: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        shift, scale, *_ = modulation.chunk(6, dim=-1)
+        return self.attn.project(_modulate(x, shift, scale), cos, sin)
+
+    def mix(self, x: Tensor, attended: Tensor, modulation: Tensor) -> Tensor:
+        _, _, gate_a, shift_m, scale_m, gate_m = modulation.chunk(6, dim=-1)
+        x = torch.addcmul(x, gate_a, self.attn.to_out[0](attended))
         return torch.addcmul(x, gate_m, self.ff(_modulate(x, shift_m, scale_m)))
 
 
 class RotaryAttention(nn.Module):
-    """Multi-head self-attention whose rotation is applied before the heads are split, so to the first head only.
+    """The projections of multi-head self-attention, whose rotation is applied before the heads are split, so to the
+    first head only.
 
     That is how the released weights were trained.
     """
@@ -167,12 +175,11 @@ class RotaryAttention(nn.Module):
         self.to_q, self.to_k, self.to_v = (Linear(channels, heads * width) for _ in range(3))
         self.to_out = nn.ModuleList([Linear(heads * width, channels)])
 
-    def forward(self, x: Tensor, rotation: list[Tensor], packing: Packing) -> Tensor:
-        cos, sin = rotation
+    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         split = (*x.shape[:2], self.heads, self.width)
         q = rotate(self.to_q(x), cos, sin).view(split)
         k = rotate(self.to_k(x), cos, sin).view(split)
-        return self.to_out[0](packing.attend(q, k, self.to_v(x).view(split)))
+        return q, k, self.to_v(x).view(split)
 
 
 class FeedForward(nn.Module):

@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.cfm import TimeConditioning
+from models.flow_graphs import BlockStack
 from models.flow_layers import CausalConv, Linear, mish, sinusoids
 from models.packing import Packing
 
@@ -81,7 +82,7 @@ class Stage(nn.ModuleList):
     """A residual block, its transformer blocks and, in the outer stages, a convolution that the caller applies."""
 
     def __init__(self, resnet: ResnetBlock, transformers: list[TransformerBlock], *convs: CausalConv) -> None:
-        super().__init__([resnet, nn.ModuleList(transformers), *convs])
+        super().__init__([resnet, BlockStack(transformers), *convs])
 
     @property
     def resnet(self) -> nn.Module:
@@ -92,10 +93,7 @@ class Stage(nn.ModuleList):
         return self[2]
 
     def attend(self, x: Tensor, packing: Packing) -> Tensor:
-        blocks: Any = self[1]
-        for block in blocks:
-            x = block(x, packing)
-        return x
+        return self[1](x, packing)
 
     def forward(self, x: Tensor, time: Tensor, packing: Packing) -> Tensor:
         return self.attend(self.resnet(x, time, packing), packing)
@@ -183,7 +181,7 @@ class SplitConv(CausalConv):
 
 
 class TransformerBlock(nn.Module):
-    """Self-attention and GELU feed-forward, pre-normalised (diffusers: BasicTransformerBlock)."""
+    """Self-attention and GELU feed-forward, pre-normalised (diffusers: BasicTransformerBlock); see BlockStack."""
 
     def __init__(self, channels: int, heads: int, head_width: int) -> None:
         super().__init__()
@@ -192,13 +190,16 @@ class TransformerBlock(nn.Module):
         self.norm3 = nn.LayerNorm(channels)
         self.ff = FeedForward(channels, channels * _FEED_FORWARD_FACTOR)
 
-    def forward(self, x: Tensor, packing: Packing) -> Tensor:
-        x = x + self.attn1(self.norm1(x), packing)
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return self.attn1.project(self.norm1(x))
+
+    def mix(self, x: Tensor, attended: Tensor) -> Tensor:
+        x = x + self.attn1.to_out[0](attended)
         return x + self.ff(self.norm3(x))
 
 
 class Attention(nn.Module):
-    """Multi-head self-attention; queries, keys and values have no bias."""
+    """The projections of multi-head self-attention; those of queries, keys and values have no bias."""
 
     def __init__(self, channels: int, heads: int, width: int) -> None:
         super().__init__()
@@ -207,10 +208,9 @@ class Attention(nn.Module):
         self.to_q, self.to_k, self.to_v = (Linear(channels, heads * width, bias=False) for _ in range(3))
         self.to_out = nn.ModuleList([Linear(heads * width, channels)])
 
-    def forward(self, x: Tensor, packing: Packing) -> Tensor:
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         split = (*x.shape[:2], self.heads, self.width)
-        q, k, v = (project(x).view(split) for project in (self.to_q, self.to_k, self.to_v))
-        return self.to_out[0](packing.attend(q, k, v))
+        return self.to_q(x).view(split), self.to_k(x).view(split), self.to_v(x).view(split)
 
 
 class FeedForward(nn.Module):

@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models import cfm
+from models.device import to_device
 from models.errors import ModelError
 from models.hift_stream import Carry
 
@@ -74,7 +75,7 @@ class HarmonicSource(nn.Module):
         # Upstream draws a start phase per harmonic first; the interpolation never reads the sample it is added to.
         torch.rand(1, self.settings.harmonics, generator=generator)
         normal = serial_normal(self.settings.harmonics * samples, generator).view(-1, samples)
-        return (weight @ normal.to(weight))[0]
+        return (weight @ to_device(normal, weight.device))[0]
 
     def _stretch(self, per_frame: Tensor) -> Tensor:
         return per_frame.repeat_interleave(self.settings.upsample, dim=-1)

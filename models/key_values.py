@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from models.device import to_device
+
 _GROWTH = 1.5
 
 
@@ -137,7 +139,7 @@ class KeyValues:
             seen = seen & ((held < window.pinned) | (held >= begin - window.recent))
         if bool(seen.all()):
             return None
-        return torch.zeros(seen.shape).masked_fill_(~seen, float("-inf")).to(like)
+        return to_device(torch.zeros(seen.shape, dtype=like.dtype).masked_fill_(~seen, float("-inf")), like.device)
 
     def slots_until(self, stop: int) -> int:
         """How many of the first slots hold what frames before `stop` may see."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -20,6 +21,7 @@ from torch import Tensor
 from models.cfm import MAX_FRAMES
 from models.conditioning import Conditioning
 from models.config import ModelConfig
+from models.device import finish, to_host
 from models.errors import ModelError
 from models.flow import Flow, Piece, Prefix
 from models.hift import Vocoder
@@ -36,6 +38,9 @@ _SEAM_FRAMES = 8  # mel frames that two hops of the non-causal vocoder share
 
 Rng = Callable[[int], torch.Generator]
 """The CPU generator for the n-th vocoder call of an utterance, n from 0."""
+
+OnStage = Callable[[str, float, float, Sequence[int]], None]
+"""Called after "flow" and after "vocoder": when it began and ended, monotonic seconds, and the indices of its turns."""
 
 Result = TypeVar("Result")
 Item = TypeVar("Item")
@@ -181,8 +186,9 @@ class Token2Wav:
         return Turn(StreamState(prompt, rng, speed), tokens, last=True)
 
     @torch.inference_mode()
-    def synthesize(self, turns: Sequence[Turn]) -> list[Audio | Exception]:
+    def synthesize(self, turns: Sequence[Turn], on_stage: OnStage = lambda *step: None) -> list[Audio | Exception]:
         """All turns in one batch. Each gives its audio or what went wrong with it; the others do not notice."""
+        began = time.monotonic()
         results: list[Audio | Exception] = [Audio(torch.zeros(0), turn.state) for turn in turns]
         spoken = [index for index, turn in enumerate(turns) if len(turn.tokens)]
         mels = []
@@ -191,8 +197,11 @@ class Token2Wav:
                 results[index] = mel
             else:
                 mels.append((index, mel))
+        finish(self.flow.device)  # what is queued there is the flow's work
+        on_stage("flow", began, read := time.monotonic(), spoken)
         for (index, _), audio in zip(mels, _isolated(self._vocode, [mel for _, mel in mels]), strict=True):
             results[index] = audio
+        on_stage("vocoder", read, time.monotonic(), [index for index, _ in mels])
         return results
 
     # -- flow ------------------------------------------------------------------------------------------------------
@@ -240,11 +249,11 @@ class Token2Wav:
         """The prefixes of the prompts, as far as their chunks do not depend on what follows, for all first hops."""
         first = [turn.state.prompt for turn in turns if not turn.last and turn.state.hops == 0]
         prefixes, unread = {}, {}
-        for prompt in first:
+        for prompt in filter(self._settled, first):
             held = self.voices.get(prompt.key)
             if held is not None:
                 prefixes[prompt.key] = held
-            elif self._settled(prompt):
+            else:
                 unread[prompt.key] = prompt
         pieces = [self._prompt_piece(prompt) for prompt in unread.values()]
         if pieces:
@@ -285,13 +294,15 @@ class Token2Wav:
     # -- vocoder ---------------------------------------------------------------------------------------------------
 
     def _vocode(self, mels: Sequence[_Mel]) -> list[Audio]:
-        return (self._vocode_causal if self.vocoder.causal else self._vocode_seams)(mels)
+        audio = (self._vocode_causal if self.vocoder.causal else self._vocode_seams)(mels)
+        samples = to_host([one.samples for one in audio])
+        return [replace(one, samples=own) for one, own in zip(audio, samples, strict=True)]
 
     def _vocode_causal(self, mels: Sequence[_Mel]) -> list[Audio]:
         before = [mel.state.vocoder or self.vocoder.new_state() for mel in mels]
         pieces = self.vocoder.stream([mel.frames for mel in mels], before, [mel.last for mel in mels])
         after = [replace(mel.state, vocoder=state) for mel, (_, state) in zip(mels, pieces, strict=True)]
-        return [Audio(wave.cpu(), state) for (wave, _), state in zip(pieces, after, strict=True)]
+        return [Audio(wave, state) for (wave, _), state in zip(pieces, after, strict=True)]
 
     def _vocode_seams(self, mels: Sequence[_Mel]) -> list[Audio]:
         """The vocoder of CosyVoice 2 looks both ways: hops overlap, and the overlap is cross-faded."""
@@ -312,9 +323,9 @@ class Token2Wav:
             faded = wave[:samples] * self._fade[:samples] + seam.wave * self._fade[samples:]
             wave[:samples] = faded
         if mel.last:
-            return Audio(wave.cpu(), replace(mel.state, seam=None))
+            return Audio(wave, replace(mel.state, seam=None))
         kept = Seam(*(end.clone() for end in (frames[:, -_SEAM_FRAMES:], source[-samples:], wave[-samples:])))
-        return Audio(wave[:-samples].cpu(), replace(mel.state, seam=kept))
+        return Audio(wave[:-samples], replace(mel.state, seam=kept))
 
 
 @dataclass(frozen=True, eq=False)

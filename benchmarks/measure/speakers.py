@@ -20,10 +20,10 @@ PROMPT_TEXT = 45  # tokens of the prompt's transcript
 _SENTENCE = "The train to the coast leaves from platform nine in twenty minutes, so there is time for a coffee."
 
 
-def voice(model: CosyVoice) -> Conditioning:
-    """Random, of 3 seconds: what a voice says costs nothing, how long it is does."""
+def voice(model: CosyVoice, seconds: int = PROMPT_SECONDS) -> Conditioning:
+    """Random: what a voice says costs nothing, how long it is does."""
     config, chance = model.config, np.random.default_rng(0)
-    tokens = PROMPT_SECONDS * config.token_frame_rate
+    tokens = seconds * config.token_frame_rate
     mels = config.mel.num_mels
     return Conditioning(
         embedding=chance.standard_normal(config.spk_embed_dim, np.float32),
