@@ -1,8 +1,7 @@
-"""Read upstream's state dicts, memory-mapped, and put them into modules strictly: wholly or not at all."""
+"""Read upstream's state dicts, memory-mapped, and copy them into modules strictly: wholly or not at all."""
 
 from __future__ import annotations
 
-import pickle
 import zipfile
 from pathlib import Path
 
@@ -23,6 +22,7 @@ _NAMED_KEYS = 5  # how many keys of a kind an error message names
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     """All tensors of a `.pt` state dict by name, memory-mapped: bytes are read when a tensor is first used.
 
+    What is kept must be copied: a file that is cut short underneath a mapping kills the process that looks at it.
     A `generator.` in a key (a GAN training checkpoint) and stray `epoch` / `step` entries are dropped.
     Raises ModelError: model_file_missing, checkpoint_unreadable.
     """
@@ -32,7 +32,7 @@ def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     try:
         # Files of torch < 1.6 are no zip archives and cannot be mapped.
         loaded = torch.load(path, weights_only=True, mmap=zipfile.is_zipfile(path), map_location="cpu")
-    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, OSError, KeyError) as error:
+    except Exception as error:  # whatever a damaged file makes of the unpickler
         raise ModelError("checkpoint_unreadable", f"{path} cannot be read: {why_unreadable(path, error)}") from error
     if not isinstance(loaded, dict):
         raise ModelError("checkpoint_unreadable", f"{path} holds a {type(loaded).__name__}, not a state dict")
@@ -68,7 +68,7 @@ def fold_weight_norm(state: dict[str, Tensor]) -> dict[str, Tensor]:
 def load_strict(
     module: nn.Module, state: dict[str, Tensor], path: str | Path, *, dtype: torch.dtype | None = None
 ) -> None:
-    """Put `state` into `module` (built on the meta device) without a copy; floats become `dtype` if given.
+    """Put `state` into `module` (built on the meta device): with `dtype` copied, floats to that type; else as it is.
 
     Afterwards the module is in eval mode and its parameters need no gradient.
     Raises one ModelError that names the file and every kind of misfit (the code is of the first of them):
@@ -93,7 +93,10 @@ def load_strict(
         details = "; ".join(f"{_TITLES[code]}: {_names(items)}" for code, items in found.items())
         raise ModelError(next(iter(found)), f"{path} does not fit the model: {details}")
     if dtype is not None:
-        state = {key: value.to(dtype) if value.is_floating_point() else value for key, value in state.items()}
+        state = {
+            key: value.to(dtype if value.is_floating_point() else value.dtype, copy=True)
+            for key, value in state.items()
+        }
     module.load_state_dict(state, strict=True, assign=True)
     module.requires_grad_(False).eval()
 

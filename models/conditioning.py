@@ -41,14 +41,27 @@ class Conditioning:
         """The inverse of `to_bytes`. Raises ModelError preset_invalid."""
         try:
             arrays = safetensors.numpy.load(data)
-            return cls(
-                embedding=arrays["embedding"],
-                prompt_tokens=arrays["prompt_tokens"],
-                prompt_mel=arrays["prompt_mel"],
-                prompt_text_ids=tuple(arrays["prompt_text_ids"].tolist()),
-            )
-        except (safetensors.SafetensorError, KeyError) as error:
+            embedding, tokens, mel, text_ids = (_checked(arrays[name], *form) for name, form in _FORMS.items())
+        except Exception as error:  # whatever a damaged file makes of its reader
             raise ModelError("preset_invalid", f"this is no saved voice: {error}") from error
+        return cls(embedding, tokens, mel, tuple(text_ids.tolist()))
+
+
+_FORMS: Mapping[str, tuple[type, int]] = {
+    "embedding": (np.float32, 1),
+    "prompt_tokens": (np.int32, 1),
+    "prompt_mel": (np.float32, 2),
+    "prompt_text_ids": (np.int32, 1),
+}
+"""Type and number of dimensions of what `to_bytes` writes."""
+
+
+def _checked(array: np.ndarray, dtype: type, dimensions: int) -> np.ndarray:
+    if array.dtype != dtype or array.ndim != dimensions:
+        raise ValueError(f"{array.dtype} of {array.ndim} dimensions is not what it should hold")
+    if not np.isfinite(array).all():
+        raise ValueError("it holds values that are not finite")
+    return array
 
 
 def load_presets(path: str | Path, config: ModelConfig) -> dict[str, Conditioning]:

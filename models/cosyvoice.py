@@ -11,9 +11,9 @@ import torch
 from models.conditioning import PRESETS_FILE, Conditioning, load_presets
 from models.config import ModelConfig, load_config
 from models.errors import ModelError
-from models.flow import FLOW_FILE, Flow
+from models.flow import Flow
 from models.hift import Vocoder
-from models.speech_lm import LM_FILE, SpeechLM
+from models.speech_lm import SpeechLM
 from models.token2wav import Token2Wav
 from models.tokenizer import Tokenizer
 
@@ -38,7 +38,7 @@ class CosyVoice:
         flow_dtype: torch.dtype = torch.float32,
         window_seconds: float | None = None,
     ) -> CosyVoice:
-        """Load CosyVoice 2 or 3. On the CPU, float32 weights stay memory-mapped from their files.
+        """Load CosyVoice 2 or 3. Everything is copied from the folder's files, which may then change.
 
         `lm_dtype`, `flow_dtype`: of their matrix products (see SpeechLM.load and Flow.load); the vocoder, whose phase
         adds up, is always float32. `window_seconds`: see Token2Wav. Raises ModelError, with the file and what is wrong
@@ -61,14 +61,6 @@ class CosyVoice:
             window_chunks=None if window_seconds is None else _chunks(window_seconds, config),
         )
         return cls(config, tokenizer, lm, token2wav, presets)
-
-    @property
-    def mapped_bytes(self) -> int:
-        """About how much of the weights is read from its files when it is used, so far perhaps not."""
-        if self.token2wav.flow.device.type != "cpu":
-            return 0
-        files = {LM_FILE: self.lm.dtype, FLOW_FILE: self.token2wav.flow.dtype}
-        return sum((self.config.root / name).stat().st_size for name in files if files[name] == torch.float32)
 
 
 def _chunks(seconds: float, config: ModelConfig) -> int:

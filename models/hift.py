@@ -45,8 +45,7 @@ class Vocoder(nn.Module):
         """The vocoder of a model folder, float32, weight norm folded. Raises ModelError (see `models.checkpoint`)."""
         path = config.root / VOCODER_FILE
         normed = read_state_dict(path)
-        # Cloned, so that no small tensor keeps the whole file mapped beside the folded weights.
-        state = {key: value.clone() for key, value in fold_weight_norm(normed).items()}
+        state = fold_weight_norm(normed)
         try:
             with torch.device("meta"):
                 vocoder = cls(config.hift, config.flow, state, causal=config.version >= 3)

@@ -35,7 +35,7 @@ def linear(
 ) -> Linear:
     """The product with all of `weights: [out, in]` in one go, their outputs side by side.
 
-    float32 weights on the CPU stay where they are, for they may be mapped from a file, unless `rowwise`: then, and
+    float32 weights on the CPU stay where they are, unless `rowwise`: then, and
     with bfloat16 and int8, a row's result on the CPU does not depend on how many rows there are. All others are copied
     once. Raises ModelError precision_unsupported for int8 where there are no such products.
     """

@@ -59,8 +59,8 @@ class SpeechLM(nn.Module):
     ) -> SpeechLM:
         """From a model folder. Raises ModelError.
 
-        `dtype`: that of the layers' products: float32, in which a file's float32 weights stay memory-mapped on the CPU;
-        bfloat16; int8 (models/linear.py). Embeddings and output layer are float32 in any case.
+        `dtype`: that of the layers' products: float32, bfloat16 or int8 (models/linear.py). Embeddings and output
+        layer are float32 in any case.
         """
         path = config.root / LM_FILE
         backbone = load_qwen2_config(config.root / FOLDER / "config.json")
@@ -80,7 +80,10 @@ class SpeechLM(nn.Module):
             )
         with torch.device("meta"):
             lm = cls(config.version, backbone, vocab, speech_token_size)
-        load_strict(lm, state, path)
+        # The layers and the head are copied one by one when they are packed.
+        later = (_LAYERS, "llm_decoder.")
+        kept = {key: value if key.startswith(later) else value.clone() for key, value in state.items()}
+        load_strict(lm, kept, path)
         lm._pack(state, path, dtype, torch.device(device))
         return lm
 
@@ -91,7 +94,7 @@ class SpeechLM(nn.Module):
         def weights(prefix: str) -> dict[str, Tensor]:
             # What is copied is read through a mapping of its own, whose pages leave memory with it.
             source = state if exact and device.type == "cpu" else read_state_dict(path)
-            return {key.removeprefix(prefix): value for key, value in source.items() if key.startswith(prefix)}
+            return {key.removeprefix(prefix): value.clone() for key, value in source.items() if key.startswith(prefix)}
 
         self.dtype = dtype
         self.backbone.pack(lambda index: weights(f"{_LAYERS}{index}."), dtype=dtype, device=device)

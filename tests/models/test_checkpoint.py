@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import shutil
 import subprocess
 import sys
 from collections import OrderedDict
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.utils import parametrizations
 
 from models.checkpoint import fold_weight_norm, load_strict, read_state_dict
+from models.cosyvoice import CosyVoice
 from models.errors import ModelError
 from tests.golden import golden
 
@@ -55,6 +58,20 @@ def test_reading_maps_the_file_and_leaves_it_unchanged(tmp_path: Path) -> None:
     assert any(str(path) in line for line in Path("/proc/self/maps").read_text().splitlines())
     loaded["w"].fill_(1.0)
     assert path.read_bytes() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_loaded_model_is_left_alone_by_what_happens_to_its_folder(
+    version: int, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    """A byte of a file that has been cut short underneath its mapping cannot be read: it ends the process (SIGBUS)."""
+    folder = shutil.copytree(golden(version).dir, tmp_path / "model")
+    model = CosyVoice.load(folder, lm_dtype=dtype, flow_dtype=dtype)
+    gc.collect()
+    assert model.lm.dtype == dtype
+    assert str(folder) not in Path("/proc/self/maps").read_text()
 
 
 def test_files_of_old_torch_are_read_too(tmp_path: Path) -> None:
@@ -192,10 +209,12 @@ def net() -> Net:
         return Net()
 
 
-def test_loaded_weights_are_the_tensors_themselves() -> None:
+def test_loaded_weights_are_copies() -> None:
     module, state = net(), good()
     load_strict(module, state, "net.pt", dtype=torch.float32)
-    assert module.linear.weight.data_ptr() == state["linear.weight"].data_ptr()
+    assert torch.equal(module.linear.weight, state["linear.weight"])
+    assert module.linear.weight.data_ptr() != state["linear.weight"].data_ptr()
+    assert module.count.data_ptr() != state["count"].data_ptr()
     assert not module.training
     assert not any(parameter.requires_grad for parameter in module.parameters())
 
