@@ -11,6 +11,7 @@ from fastapi.responses import JSONResponse
 from starlette.types import Scope
 
 from api.errors import ApiError, as_api_error
+from api.telemetry import ended
 
 logger = logging.getLogger("cosyserve.api")
 _PATH = re.compile(r"/v2(/.*)?|/v1/models/.*:(predict|explain)", re.DOTALL)
@@ -38,7 +39,9 @@ async def answered(work: Awaitable[Response]) -> Response:
     try:
         return await work
     except Exception as error:
-        return error_response(known(error))
+        problem = known(error)
+        ended(problem.code)
+        return error_response(problem)
 
 
 def error_response(problem: ApiError) -> JSONResponse:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from api.errors import ApiError
 from api.limits import count_request
 from api.oip import metadata
 from api.oip.errors import known, sentence
+from api.oip.grpc_exchange import followed
 from api.oip.grpc_messages import (
     InferCall,
     failed_response,
@@ -24,13 +25,15 @@ from api.oip.grpc_messages import (
     infer_response,
     read_infer_call,
 )
-from api.oip.inference import Inference, recorded
+from api.oip.inference import ROUTE, Inference, recorded
 from api.oip.messages import SERVICE, message
 from api.oip.models import VERSION
 from api.oip.request import FINAL_RESPONSE
 from api.oip.rest import check_load, unload_refused
 from api.oip.wire import read_message
+from api.received import received
 from api.synthesis import MAX_WHOLE_SAMPLES
+from api.telemetry import ended
 
 DRAIN_SECONDS = 86_400.0
 """Running calls finish, however long they take; whoever sent SIGTERM has the last word."""
@@ -47,6 +50,7 @@ _STATUS = {
     501: grpc.StatusCode.UNIMPLEMENTED,
     503: grpc.StatusCode.UNAVAILABLE,
 }
+_INFERENCES = ("ModelInfer", "ModelStreamInfer")
 Request = TypeVar("Request")
 
 
@@ -56,7 +60,10 @@ class GrpcServer:
     def __init__(self, inference: Inference, draining: asyncio.Event) -> None:
         self._inference, self._draining = inference, draining
         self._server = grpc.aio.server(options=_OPTIONS)
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
+        handlers = self._handlers()
+        handlers |= {name: _counted(handlers[name]) for name in _INFERENCES}
+        handlers = {name: followed(name, handler) for name, handler in handlers.items()}
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def start(self, address: str) -> None:
         """Raises RuntimeError when `address` cannot be used."""
@@ -174,9 +181,9 @@ class GrpcServer:
 
         `counted`: among the key's requests, already."""
         try:
-            if not counted:
-                count_request()
             with recorded() as recording:
+                if not counted:
+                    count_request()
                 asked = call.asked()
                 model = await self._inference.model(call.model_name, call.model_version, tuple(asked.inputs))
                 async with aclosing(self._inference.stream_infer(model, asked, recording)) as hops:
@@ -189,6 +196,19 @@ class GrpcServer:
             await context.write(final_response(model, asked).SerializeToString())
 
 
+def _counted(handler: Any) -> grpc.RpcMethodHandler:
+    """`handler`, whose requests are a stream, and what it refuses, in the metrics."""
+    streams = handler.response_streaming
+    answer = handler.stream_stream if streams else handler.stream_unary
+
+    async def handle(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> Any:
+        with received(ROUTE):
+            return await answer(requests, context)
+
+    return (grpc.stream_stream_rpc_method_handler if streams else grpc.stream_unary_rpc_method_handler)(handle)
+
+
 async def _abort(context: grpc.aio.ServicerContext, error: Exception) -> Any:
     problem = known(error)
+    ended(problem.code)
     await context.abort(_STATUS.get(problem.status, grpc.StatusCode.INVALID_ARGUMENT), sentence(problem))

@@ -93,7 +93,9 @@ class Inference:
         """A whole answer. Raises what the layers below raise, and ApiError answer_too_long."""
         speech = await prepare(self._speaker, wish, await self.backend.describe())
         samples = await speech.whole(recording, room)
-        return Spoken(await asyncio.to_thread(audio.whole, samples), speech.seed, speech.summary)
+        with recording.encoding():
+            tensor = await asyncio.to_thread(audio.whole, samples)
+        return Spoken(tensor, speech.seed, speech.summary)
 
     async def stream_infer(
         self, model: ServedModel, request: InferRequest, recording: Recording
@@ -113,7 +115,8 @@ class Inference:
         async with aclosing(speech.blocks(recording)) as blocks:
             async for samples in blocks:
                 # What takes its time is done in a thread, as the loop feeds every stream.
-                made = await asyncio.to_thread(audio.feed, samples) if audio.takes_time else audio.feed(samples)
+                with recording.encoding():
+                    made = await asyncio.to_thread(audio.feed, samples) if audio.takes_time else audio.feed(samples)
                 if made is not None:
                     yield made
         if (rest := await asyncio.to_thread(audio.end)) is not None:

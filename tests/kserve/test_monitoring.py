@@ -9,31 +9,12 @@ import pytest
 
 from api import telemetry
 from tests.kserve import promql
-from tests.kserve.manifests import MANIFESTS, OVERLAYS, of_kind, render, services
+from tests.kserve.expressions import DASHBOARD, PANELS, TARGETS, rules, scalers
+from tests.kserve.manifests import of_kind, render, services
 from tests.kserve.metrics import PLATFORM, exported, literals
 
-DASHBOARD = json.loads((MANIFESTS / "overlays/monitoring/dashboard.json").read_text())
-PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 VARIABLES = [item for item in DASHBOARD["templating"]["list"] if item["type"] == "query"]
-TARGETS = [(panel["title"], target["expr"]) for panel in PANELS for target in panel["targets"]]
 OUTCOME = re.compile("[a-z_]+")
-
-
-def _rules():
-    (rule,) = of_kind(render("overlays/monitoring"), "PrometheusRule")
-    return {item["alert"]: item for group in rule["spec"]["groups"] for item in group["rules"]}
-
-
-def _scaling_queries():
-    """(overlay, query, threshold) of everything that scales by Prometheus."""
-    for overlay in OVERLAYS:
-        for isvc in services(overlay):
-            for item in isvc["spec"]["predictor"].get("autoScaling", {}).get("metrics", []):
-                yield overlay, item["external"]["metric"]["query"], float(item["external"]["target"]["value"])
-        for item in of_kind(render(overlay), "ScaledObject"):
-            for trigger in item["spec"]["triggers"]:
-                if trigger["type"] == "prometheus":
-                    yield overlay, trigger["metadata"]["query"], float(trigger["metadata"]["threshold"])
 
 
 def _check(expression: str) -> None:
@@ -73,7 +54,7 @@ def test_the_projects_series_are_found_in_its_code():
 
 
 def test_an_alert_says_what_it_means_and_reads_what_is_there():
-    for name, rule in _rules().items():
+    for name, rule in rules().items():
         _check(rule["expr"])
         used = set(re.findall(r"\$labels\.([a-z0-9_]+)", " ".join(rule["annotations"].values())))
         kept = promql.kept_labels(promql.parse(rule["expr"]))
@@ -81,11 +62,13 @@ def test_an_alert_says_what_it_means_and_reads_what_is_there():
 
 
 def test_what_hurts_has_an_alert():
-    metrics = {name: {r.metric for r in promql.readings(promql.parse(rule["expr"]))} for name, rule in _rules().items()}
+    metrics = {name: {r.metric for r in promql.readings(promql.parse(rule["expr"]))} for name, rule in rules().items()}
     assert "cosyserve_ttfa_seconds_bucket" in metrics["CosyServeSlowFirstAudio"]
     assert metrics["CosyServeErrors"] == {"cosyserve_requests_total"}
     assert "cosyserve_realtime_headroom" in metrics["CosyServeBelowRealtime"]
     assert "cosyserve_queue_depth" in metrics["CosyServeQueueStuck"]
+    assert metrics["CosyServeOverloaded"] == {"cosyserve_requests_total"}
+    assert metrics["CosyServeNonfiniteAudio"] == {"cosyserve_nonfinite_audio_total"}
     assert metrics["CosyServeNoReadyReplica"] == {"kn_revision_request_queued", "kn_revision_pods_count"}
     assert metrics["CosyServeRestarts"] == {"kube_pod_container_status_restarts_total"}
     assert "cosyserve_discontinuous_streams_total" in metrics["CosyServeGaps"]
@@ -98,20 +81,22 @@ def test_what_hurts_has_an_alert():
         ("CosyServeErrors", ">", 0.001, 0.1),
         ("CosyServeBelowRealtime", "<", 1, 1),
         ("CosyServeGaps", ">", 0.005, 0.2),
+        ("CosyServeOverloaded", ">", 0.01, 0.5),
+        ("CosyServeNonfiniteAudio", ">", 0, 0),
         ("CosyServeQueueStuck", ">", 0, 0),
         ("CosyServeNoReadyReplica", ">", 0, 0),
         ("CosyServeRestarts", ">", 0, 0),
     ],
 )
 def test_a_threshold_is_sane(alert, op, low, high):
-    first = promql.comparisons(promql.parse(_rules()[alert]["expr"]))[0]
+    first = promql.comparisons(promql.parse(rules()[alert]["expr"]))[0]
     assert first.op == op
     assert low <= first.threshold <= high
 
 
 def test_the_latency_threshold_is_a_bucket_of_the_histogram():
     # Between two bounds a quantile is a guess; above the last it can never fire.
-    (first,) = promql.comparisons(promql.parse(_rules()["CosyServeSlowFirstAudio"]["expr"]))
+    (first,) = promql.comparisons(promql.parse(rules()["CosyServeSlowFirstAudio"]["expr"]))
     bounds = {float(sample.labels["le"]) for sample in _buckets()}
     assert first.threshold in bounds - {max(bounds)}
 
@@ -123,7 +108,7 @@ def _buckets():
 
 
 def test_a_clients_mistake_is_no_server_error():
-    (counted, total) = promql.readings(promql.parse(_rules()["CosyServeErrors"]["expr"]))
+    (counted, total) = promql.readings(promql.parse(rules()["CosyServeErrors"]["expr"]))
     codes = set(OUTCOME.findall(dict(counted.matchers)["outcome"]))
     assert codes.isdisjoint({"ok", "cancelled", "input_empty", "voice_not_found", "invalid_json"})
     assert {"engine_error", "internal_error", "overloaded"} <= codes
@@ -170,6 +155,11 @@ def test_panel_filters_are_variables_of_the_dashboard():
     assert used <= names
 
 
+def test_the_overlay_carries_the_alerts():
+    (rule,) = of_kind(render("overlays/monitoring"), "PrometheusRule")
+    assert {item["alert"]: item for group in rule["spec"]["groups"] for item in group["rules"]} == rules()
+
+
 def test_the_config_map_carries_the_dashboard():
     (config,) = of_kind(render("overlays/monitoring"), "ConfigMap")
     assert json.loads(config["data"]["cosyserve.json"]) == DASHBOARD
@@ -177,7 +167,7 @@ def test_the_config_map_carries_the_dashboard():
 
 
 def test_scaling_reads_this_services_own_series():
-    queries = list(_scaling_queries())
+    queries = list(scalers())
     assert len(queries) >= 6
     for overlay, query, threshold in queries:
         _check(query)
