@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 override TEXT := $(value TEXT)
 export TEXT VOICE MODEL_DIR HOST PORT VARIANT
 
-.PHONY: demo serve test bench lint types bento image image-test lock model-import smoke clean
+.PHONY: demo serve test bench soak fuzz operations lint types bento image image-test lock model-import smoke clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python -m launch.demo
@@ -26,6 +26,19 @@ test: $(VENV)/.test
 # Every speed claim of the README, as a ratio in one run; writes out/bench. Some 15 minutes and 8 GB of disk.
 bench: $(VENV)/.test
 	@$(BIN)/python -m benchmarks.bench
+
+# What 10,000 mixed requests leave behind; some 20 minutes, writes out/soak. Shorter: python -m benchmarks.soak --minutes 2
+soak: $(VENV)/.test
+	@$(BIN)/python -m benchmarks.soak --minutes 20 --requests 10000
+
+# Fifty times the examples of `make test`.
+fuzz: $(VENV)/.test
+	COSYSERVE_FUZZ=100 $(BIN)/python -m pytest tests/fuzz
+
+# The tables of docs/operations.md and docs/licences.md, from the code and from what is installed.
+operations: $(VENV)/.dev
+	@$(BIN)/python -m launch.operations
+	@$(BIN)/python -m launch.licences
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

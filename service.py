@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
 from types import FrameType
 from typing import Any
 
@@ -20,8 +19,10 @@ from api.dictionaries import DictionaryStore
 from api.exposure import check_exposure, host_and_port, listening_hosts, may_be_open
 from api.front import Front
 from api.live_session import DRAIN_SECONDS
+from api.logs import configure
 from api.oip.grpc_settings import grpc_address
 from api.open_sessions import SESSIONS
+from api.tracing import traceparent
 from models.conditioning import Conditioning
 from models.config import load_config
 from models.errors import ModelError
@@ -30,11 +31,12 @@ from runners.engine_client import EngineClient
 from runners.fatal import die
 from runners.frames import Frame
 from runners.model_folder import model_folder
-from runners.probe import is_ready
 from runners.prompt_encoder import PromptEncoder
 from runners.request import ModelInfo, RequestError, SpeechRequest
 from runners.speech_engine import SpeechEngine
+from runners.tracing import flush
 from runners.voice_store import FOLDER_VARIABLE, VoiceStore
+from runners.watch import RunnerWatch
 from text.frontend import TextFrontend
 
 
@@ -55,18 +57,19 @@ class Runners:
         return await _instance().encode(samples, sample_rate)
 
     def stream(self, request: SpeechRequest) -> AsyncGenerator[Frame, None]:
-        client = _instance().engine_client
-        assert client is not None, "requests come after start-up"
-        return client.stream(request)
+        return _client().stream(request)
+
+    def dictate(self, request: SpeechRequest, texts: AsyncIterator[str]) -> AsyncGenerator[Frame, None]:
+        return _client().stream(request, texts)
 
 
-@asynccontextmanager
-async def _runner(name: str) -> AsyncGenerator[None, None]:
-    """A unary call to a runner: whatever its process or the way to it fails with is one error, to be tried again."""
+async def _answer(runner: RunnerWatch | None, call: Awaitable[Any]) -> Any:
+    """Of a unary call to a runner: whatever its process or the way to it fails with is one error, to be tried again."""
+    assert runner is not None, "requests come after start-up"
     try:
-        yield
+        return await runner.answer(call)
     except (BentoMLException, aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
-        raise RequestError("engine_unavailable", f"The {name} is not available. Try again shortly.", 503) from error
+        raise runner.unavailable() from error
 
 
 def _open(voices: VoiceStore, dictionaries: DictionaryStore | None) -> None:
@@ -80,8 +83,21 @@ def _open(voices: VoiceStore, dictionaries: DictionaryStore | None) -> None:
         die(f"{FOLDER_VARIABLE}={voices.folder} cannot be used: {error.strerror}.")
 
 
+def _client() -> EngineClient:
+    client = _instance().engine_client
+    assert client is not None, "requests come after start-up"
+    return client
+
+
 def _instance() -> CosyVoice:
     return bentoml.get_current_service()
+
+
+def _logs() -> None:
+    try:
+        configure()
+    except ValueError as error:
+        die(str(error))
 
 
 def _keys() -> KeyRing | None:
@@ -91,6 +107,7 @@ def _keys() -> KeyRing | None:
         die(str(error))
 
 
+_logs()
 keys = _keys()
 public_api = create_app(Runners(), keys, local=not may_be_open())
 
@@ -121,7 +138,8 @@ class CosyVoice:
         except ValueError as error:
             die(str(error))
         self.engine_client: EngineClient | None = None
-        self._runner_urls: tuple[str, ...] = ()
+        self._engine_watch: RunnerWatch | None = None
+        self._encoder_watch: RunnerWatch | None = None
         self._info: ModelInfo | None = None
         self._draining: asyncio.Event = public_api.state.draining  # set from SIGTERM on
         self._grpc_drained: asyncio.Task | None = None
@@ -133,8 +151,9 @@ class CosyVoice:
         engine, encoder = (runner.url for runner in runners)
         if engine is None or encoder is None:
             die("run with `bentoml serve`, without --development: the runners need processes of their own")
-        self._runner_urls = (engine, encoder)
-        self.engine_client = EngineClient(engine)
+        self._engine_watch = RunnerWatch("engine", engine)
+        self._encoder_watch = RunnerWatch("prompt encoder", encoder)
+        self.engine_client = EngineClient(engine, self._engine_watch)
         await asyncio.to_thread(self.frontend.warm_up)
         if (voices := public_api.state.speaker.voices) is not None:
             await asyncio.to_thread(_open, voices, public_api.state.speaker.dictionaries)
@@ -177,17 +196,21 @@ class CosyVoice:
             await self._grpc_drained
         if self.engine_client is not None:
             await self.engine_client.close()
+        for watch in (self._engine_watch, self._encoder_watch):
+            if watch is not None:
+                await watch.close()
+        await asyncio.to_thread(flush)
 
     async def __is_ready__(self) -> bool:
         if self._draining.is_set():
             return False
-        return all(await asyncio.gather(*map(is_ready, self._runner_urls))) and not self._draining.is_set()
+        runners = [watch.is_ready() for watch in (self._engine_watch, self._encoder_watch) if watch is not None]
+        return all(await asyncio.gather(*runners)) and not self._draining.is_set()
 
     async def describe(self) -> ModelInfo:
         """The loaded model; raises RequestError `loading`."""
         if self._info is None:
-            async with _runner("engine"):
-                values = await self.engine.describe()
+            values = await _answer(self._engine_watch, self.engine.describe())
             if not values:
                 raise RequestError("loading", "The model is still loading. Try again shortly.", 503)
             self._info = ModelInfo.from_dict(values)
@@ -195,8 +218,8 @@ class CosyVoice:
 
     async def encode(self, samples: bytes, sample_rate: int) -> Conditioning:
         """A voice from float32 mono samples; raises RequestError."""
-        async with _runner("prompt encoder"):
-            (result,) = await self.encoder.to_async.encode([{"samples": samples, "sample_rate": sample_rate}])
+        item = {"samples": samples, "sample_rate": sample_rate, "traceparent": traceparent()}
+        (result,) = await _answer(self._encoder_watch, self.encoder.to_async.encode([item]))
         if "error" in result:
             raise RequestError(**result["error"])
         return Conditioning.from_bytes(result["conditioning"])

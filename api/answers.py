@@ -57,7 +57,8 @@ async def answer(speech: Speech, delivery: Delivery, recording: Recording) -> Re
 async def _buffered(speech: Speech, delivery: Delivery, recording: Recording) -> Response:
     samples = await speech.whole(recording)
     spoken = recording.seconds_so_far
-    content = await asyncio.to_thread(encode_whole, delivery.audio_format, samples, speech.sample_rate)
+    with recording.encoding():
+        content = await asyncio.to_thread(encode_whole, delivery.audio_format, samples, speech.sample_rate)
     coded = coded_as(delivery.audio_format, speech.sample_rate)
     headers = {**_headers(speech, coded), **_measured(speech, samples, recording, spoken)}
     recording.finished("ok")
@@ -127,7 +128,7 @@ async def _streamed(speech: Speech, delivery: Delivery, recording: Recording) ->
     first = await first_of(blocks)
     coded = coded_as(delivery.audio_format, speech.sample_rate)
     encoder = make_encoder(delivery.audio_format, speech.sample_rate)
-    pieces = _encoded(first, blocks, encoder, delivery.audio_format)
+    pieces = _encoded(first, blocks, encoder, delivery.audio_format, recording)
     return EngineStream(
         _events(pieces, speech, recording, delivery.timed) if delivery.events else _audio(pieces, recording),
         blocks,
@@ -143,7 +144,11 @@ async def _streamed(speech: Speech, delivery: Delivery, recording: Recording) ->
 
 
 async def _encoded(
-    first: np.ndarray, blocks: AsyncGenerator[np.ndarray, None], encoder: Encoder, audio_format: str
+    first: np.ndarray,
+    blocks: AsyncGenerator[np.ndarray, None],
+    encoder: Encoder,
+    audio_format: str,
+    recording: Recording,
 ) -> AsyncGenerator[bytes, None]:
     """The container's bytes, piece by piece, none empty."""
     if begin := encoder.begin():
@@ -152,7 +157,9 @@ async def _encoded(
     while block is not None:
         # What takes its time is done in a thread, as the loop feeds every stream.
         plain = audio_format in PLAIN_FORMATS
-        if data := encoder.feed(block) if plain else await asyncio.to_thread(encoder.feed, block):
+        with recording.encoding():
+            data = encoder.feed(block) if plain else await asyncio.to_thread(encoder.feed, block)
+        if data:
             yield data
         block = await anext(blocks, None)
     if rest := encoder.end():

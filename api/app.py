@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import uuid
 
-from fastapi import FastAPI, Response
+from fastapi import FastAPI
 from fastapi.responses import JSONResponse
-from starlette.datastructures import MutableHeaders
-from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from api import (
     batch,
@@ -31,18 +27,16 @@ from api import (
 from api.arrival import WholeBodies
 from api.auth import ApiKeys, KeyRing
 from api.backend import Backend
-from api.connection import CLIENT_CLOSED_REQUEST
+from api.entrance import Entrance
 from api.oip import errors as oip_errors
 from api.oip import routes as oip
 from api.oip.inference import Inference
 from api.own_pages import OwnPages
+from api.received import Received
 from api.references import ReferenceVoices
 from api.synthesis import Speaker
+from api.telemetry import ended
 from runners.voice_store import VoiceStore
-
-logger = logging.getLogger("cosyserve.api")
-
-MAX_REQUEST_ID = 128
 
 
 def create_app(backend: Backend, keys: KeyRing | None = None, *, local: bool = False) -> FastAPI:
@@ -88,51 +82,12 @@ def create_app(backend: Backend, keys: KeyRing | None = None, *, local: bool = F
         app.add_middleware(OwnPages, respond=_refused, local=local)
     else:
         app.add_middleware(ApiKeys, keys=keys, respond=_refused)
-    app.add_middleware(RequestId)
+    app.add_middleware(Received)
+    app.add_middleware(Entrance, respond=_refused)
     return app
 
 
 def _refused(problem: errors.ApiError, scope: Scope) -> JSONResponse:
     """The response to `problem`, in the shape of the protocol that the request speaks."""
+    ended(problem.code)
     return oip_errors.error_response(problem) if oip_errors.is_inference(scope) else problem.response()
-
-
-class RequestId:
-    """Gives every response the client's `X-Request-Id` or its own, and errors that nobody expected a response.
-
-    Every response also says that browsers are to take it for what it claims to be.
-    """
-
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        given = dict(scope["headers"]).get(b"x-request-id", b"").decode("latin-1")
-        usable = 0 < len(given) <= MAX_REQUEST_ID and given.isascii() and given.isprintable()
-        request_id = given if usable else uuid.uuid4().hex
-
-        begun = False
-
-        async def send_with_id(message: Message) -> None:
-            nonlocal begun
-            if message["type"] == "http.response.start":
-                begun = True
-                headers = MutableHeaders(scope=message)
-                headers["X-Request-Id"] = request_id
-                headers["X-Content-Type-Options"] = "nosniff"
-            await send(message)
-
-        try:
-            await self._app(scope, receive, send_with_id)
-        except ClientDisconnect:  # in the middle of its upload
-            await Response(status_code=CLIENT_CLOSED_REQUEST)(scope, receive, send_with_id)
-        except Exception as error:
-            expected = isinstance(error, errors.ApiError) and not begun
-            if not expected:
-                logger.error("a request failed", exc_info=error)
-            if begun:  # the broken body tells the client
-                raise
-            await _refused(errors.as_api_error(error), scope)(scope, receive, send_with_id)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Protocol
 
 from models.conditioning import Conditioning
@@ -29,3 +29,6 @@ class Backend(Protocol):
 
     def stream(self, request: SpeechRequest) -> AsyncGenerator[Frame, None]:
         """AUDIO frames and an END frame. Raises RequestError; closing it cancels the request."""
+
+    def dictate(self, request: SpeechRequest, texts: AsyncIterator[str]) -> AsyncGenerator[Frame, None]:
+        """As `stream`, of an incremental request: `texts` go to the engine as they come."""

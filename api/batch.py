@@ -72,9 +72,7 @@ async def _speak(speaker: Speaker, items: list[dict[str, Any]]) -> Response:
     async def result(index: int, values: dict[str, Any]) -> dict[str, Any]:
         try:
             async with places:
-                if index:  # the first was counted when the batch came
-                    count_request()
-                return {"index": index, "status": "success", **await _item(speaker, info, values, room)}
+                return {"index": index, "status": "success", **await _item(speaker, info, index, values, room)}
         except Exception as error:
             problem = as_api_error(error)
             if problem.status >= 500:
@@ -88,9 +86,11 @@ async def _speak(speaker: Speaker, items: list[dict[str, Any]]) -> Response:
     return await asyncio.to_thread(JSONResponse, content)
 
 
-async def _item(speaker: Speaker, info: ModelInfo, values: dict[str, Any], room: Room) -> dict[str, Any]:
+async def _item(speaker: Speaker, info: ModelInfo, index: int, values: dict[str, Any], room: Room) -> dict[str, Any]:
     recording = Recording(ROUTE)
     with failure_recorded(recording):
+        if index:  # the first was counted when the batch came
+            count_request()
         body = validated(values, SpokenBody)
         check_model(body.model, info)
         check_format(body.response_format, FORMATS, "response_format")
@@ -98,7 +98,8 @@ async def _item(speaker: Speaker, info: ModelInfo, values: dict[str, Any], room:
         speech = await prepare(speaker, wish_of(body, stream=False), info)
         samples = await speech.whole(recording, room)
         encode = partial(encode_whole, body.response_format, samples, speech.sample_rate)
-        content = await asyncio.to_thread(lambda: base64.b64encode(encode()).decode())
+        with recording.encoding():
+            content = await asyncio.to_thread(lambda: base64.b64encode(encode()).decode())
         recording.finished("ok")
     coded = coded_as(body.response_format, speech.sample_rate)
     return {

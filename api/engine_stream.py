@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
 from fastapi.responses import StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
-from api.errors import as_api_error
+from api import exchange
+from api.deadlines import done_within
+from api.errors import ApiError, as_api_error
 from api.telemetry import Recording
+
+SEND_SECONDS = 60.0
+"""A client that takes nothing for so long has stalled, as in a WebSocket session."""
 
 
 class EngineStream(StreamingResponse):
@@ -22,12 +28,19 @@ class EngineStream(StreamingResponse):
         self._content, self._frames, self._recording = content, frames, recording
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_in_time(message: Message) -> None:
+            try:
+                await done_within(SEND_SECONDS, send(message))
+            except asyncio.TimeoutError:
+                raise ApiError(499, "client_stalled", f"The client took nothing for {SEND_SECONDS:g} s.") from None
+
         try:
-            await super().__call__(scope, receive, send)
+            await super().__call__(scope, receive, send_in_time)
         except Exception as error:
             self._recording.finished(as_api_error(error).code)
             raise
         finally:
             self._recording.finished("cancelled")  # unless the content has said how it ended
+            exchange.ended(self._recording.outcome or "ok")
             await self._content.aclose()
             await self._frames.aclose()

@@ -57,7 +57,7 @@ def as_api_error(error: Exception) -> ApiError:
     if isinstance(error, ApiError):
         return error
     if isinstance(error, RequestError):
-        return ApiError(error.status, error.code, error.message)
+        return ApiError(error.status, error.code, error.message, retry_after=error.retry_after)
     if isinstance(error, TextError):
         return ApiError(400, error.code, error.message, "input")
     if isinstance(error, AudioError):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from api.entrance import Entrance
+
 BENTOML_PATHS = frozenset(["/livez", "/readyz", "/healthz", "/schema.json"])
 BENTOML_FOLDER = "/static_content/"
 """Swagger UI's files."""
@@ -14,7 +16,9 @@ class Front:
     paths (with a line break in them) that there is a route for."""
 
     def __init__(self, app: ASGIApp, public: ASGIApp) -> None:
-        self._app, self._public = app, public
+        # The public app has an entrance of its own.
+        self._app = Entrance(app, lambda problem, scope: problem.response())
+        self._public = public
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await (self._app if is_bentomls(scope) else self._public)(scope, receive, send)

@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -161,6 +161,8 @@ class Narrator:
         return self._current
 
     def _open(self, line: Line) -> _Sentence:
+        heard = self._place is not None or self._sentences > 0
+        line = replace(line, wish=replace(line.wish, continues=heard))
         return _Sentence(self._speaker, self._info, line, self._route)
 
     def _look_ahead(self) -> None:
@@ -195,7 +197,7 @@ class Narrator:
         await listener.begun(spoken)
         while block is not None:
             self._look_ahead()
-            with _speech_errors():
+            with _speech_errors(), sentence.recording.encoding():
                 # In a thread, as the loop feeds every stream.
                 data += await asyncio.to_thread(encoder.feed, block)
             if data:

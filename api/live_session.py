@@ -21,6 +21,7 @@ from api.live import Listener, Narrator
 from api.open_sessions import SESSIONS
 from api.schema import loads
 from api.synthesis import Speaker, SpeechWish, prepare
+from api.telemetry import ended
 from api.threads import TEXT_READERS, run_in
 from runners.request import ModelInfo
 from text.incremental import IncrementalText
@@ -159,6 +160,7 @@ class LiveSession(Listener, ABC):
     async def run(self) -> None:
         """From the handshake to the close. Returns when the connection is over, however it ended."""
         if self.socket.app.state.draining.is_set():
+            ended(draining_error().code)
             await self.socket.send_denial_response(draining_error().response())
             return
         await self.socket.accept()
@@ -167,9 +169,10 @@ class LiveSession(Listener, ABC):
                 await self._serve()
                 await self.socket.close(NORMAL)
             except FatalError as fatal:
+                ended(fatal.problem.code)
                 await self._end(fatal)
             except WebSocketDisconnect:
-                pass
+                ended("cancelled")
             finally:
                 await asyncio.shield(self._stopped())
 

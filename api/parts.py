@@ -6,18 +6,23 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from api.backend import Backend
 from api.deadlines import done_within
 from api.errors import ApiError
+from api.limits import tenant
+from api.tracing import followed
 from audio.shape import Shaper
 from runners.frames import FrameKind
 from runners.request import ModelInfo, SpeechRequest
 from text.frontend import Segment
+
+if TYPE_CHECKING:
+    from api.dictation import Arriving
 
 Item = TypeVar("Item")
 # Of the engine, read before they are wanted, so that the next part is under way while the last one is heard.
@@ -29,7 +34,7 @@ _SILENCE_SECONDS = 1.0  # of one block
 class Part:
     """Speech of one voice, speed, volume and pitch, then a pause. `request` None: only the pause.
 
-    `segments` are those of the request. `volume` is a gain, `pitch` a ratio.
+    `segments` are those of the request, or `arriving` is its text. `volume` is a gain, `pitch` a ratio.
     """
 
     request: SpeechRequest | None
@@ -37,6 +42,7 @@ class Part:
     volume: float = 1.0
     pitch: float = 1.0
     pause_s: float = 0.0
+    arriving: Arriving | None = None
 
 
 @dataclass(frozen=True)
@@ -90,8 +96,10 @@ class Tally:
 class Performance:
     """The playing of parts. `blocks` once, then `tally` has all of them."""
 
-    def __init__(self, backend: Backend, parts: Sequence[Part], info: ModelInfo, sample_rate: int) -> None:
-        self._backend, self._parts = backend, parts
+    def __init__(
+        self, backend: Backend, parts: Sequence[Part], info: ModelInfo, sample_rate: int, *, continues: bool = False
+    ) -> None:
+        self._backend, self._parts, self._continues = backend, parts, continues
         self._rate, self._sample_rate = info.sample_rate, sample_rate
         self.tally = Tally()
 
@@ -108,11 +116,12 @@ class Performance:
         fade_in = True
         for part in self._parts:
             if part.request is not None:
-                async with aclosing(self._spoken(part, part.request, fade_in)) as blocks:
+                request = replace(part.request, tenant=tenant(), continues=self._continues)
+                async with aclosing(self._spoken(part, request, fade_in)) as blocks:
                     async for block in blocks:
                         if len(block):
                             yield block
-                fade_in = False
+                fade_in, self._continues = False, True
             for seconds in _pieces(part.pause_s):
                 yield np.zeros(round(seconds * self._sample_rate), np.float32)
             self.tally.seconds += part.pause_s
@@ -120,11 +129,13 @@ class Performance:
     async def _spoken(self, part: Part, request: SpeechRequest, fade_in: bool) -> AsyncGenerator[np.ndarray, None]:
         shaper = Shaper(self._rate, self._sample_rate, volume=part.volume, pitch=part.pitch, fade_in=fade_in)
         takes_time = part.pitch != 1 or self._sample_rate != self._rate
-        begin, segments = self.tally.seconds, iter(part.segments)
-        async with aclosing(self._backend.stream(request)) as frames:
+        begin, segments, arriving = self.tally.seconds, iter(part.segments), part.arriving
+        texts = None if arriving is None else arriving.texts()
+        async with aclosing(followed(self._backend, request, texts)) as frames:
             async for frame in frames:
                 if frame.kind is FrameKind.SEGMENT:
-                    self.tally.add_segment(next(segments, None), begin + frame.json()["end"] / self._rate)
+                    segment = next(segments, None) if arriving is None else arriving.segment()
+                    self.tally.add_segment(segment, begin + frame.json()["end"] / self._rate)
                     continue
                 if frame.kind is FrameKind.END:
                     self.tally.add_end(frame.json())

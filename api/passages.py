@@ -20,6 +20,7 @@ from text.pronunciation import Lexicon
 from text.ssml import parse_ssml
 
 if TYPE_CHECKING:
+    from api.dictation import Arriving
     from api.dictionaries import DictionaryStore
 
 WORDLESS = ("input_empty", "no_speakable_text")
@@ -124,6 +125,14 @@ def parts_of(passages: Sequence[Passage], roles: Mapping[str | None, Role], wish
             last = passage
         parts.append(_part(last, roles, wish, (seed + len(parts)) % _SEEDS))
     return parts
+
+
+def arriving_part(role: Role, wish: SpeechWish, arriving: Arriving, seed: int) -> Part:
+    """The part of a wish whose text is still being written."""
+    request = SpeechRequest(
+        **vars(role), incremental=True, stream=wish.stream, speed=wish.speed, seed=seed, sampling=wish.sampling
+    )
+    return Part(request, volume=wish.volume / PLAIN_VOLUME, pitch=wish.pitch, arriving=arriving)
 
 
 def _part(passage: Passage, roles: Mapping[str | None, Role], wish: SpeechWish, seed: int) -> Part:

@@ -10,9 +10,11 @@ from functools import partial
 from api.backend import Backend
 from api.reference_urls import ReferenceLinks, allowed_hosts, is_link
 from api.threads import DECODERS, run_in
+from api.tracing import stage
 from audio.decode import MAX_PEAK, Audio, check_reference, decode_reference, parse_data_url
 from audio.errors import AudioError
 from models.conditioning import Conditioning
+from runners.gauges import REFERENCE_CACHE, VOICE_CACHE_BYTES, VOICE_CACHE_HITS, VOICE_CACHE_MISSES
 
 # A data URL, a link, the bytes of a sound file, or decoded audio.
 Reference = str | bytes | Audio
@@ -32,14 +34,19 @@ class ReferenceVoices:
 
     async def conditioning(self, reference: Reference) -> Conditioning:
         """Raises AudioError (`ref_audio_*`) and RequestError."""
+        with stage("reference"):
+            return await self._found(reference)
+
+    async def _found(self, reference: Reference) -> Conditioning:
         if isinstance(reference, str):
             reference = await self.read(reference)
         key = await run_in(DECODERS, _content_hash, reference)
         encoding = self._known.get(key)
+        (VOICE_CACHE_MISSES if encoding is None else VOICE_CACHE_HITS).labels(REFERENCE_CACHE).inc()
         if encoding is None:
             # Of those who send one reference at once, the first has it encoded, also if its client leaves.
             self._known[key] = encoding = asyncio.create_task(self._encoded(reference))
-            encoding.add_done_callback(partial(self._forget_failure, key))
+            encoding.add_done_callback(partial(self._encoding_ended, key))
             while len(self._known) > self._capacity:
                 self._known.popitem(last=False)
         self._known.move_to_end(key)
@@ -55,9 +62,20 @@ class ReferenceVoices:
         audio = await run_in(DECODERS, _checked, reference)
         return await self._backend.encode(audio.samples.tobytes(), audio.sample_rate)
 
-    def _forget_failure(self, key: str, encoding: asyncio.Task[Conditioning]) -> None:
-        if self._known.get(key) is encoding and (encoding.cancelled() or encoding.exception() is not None):
+    def _encoding_ended(self, key: str, encoding: asyncio.Task[Conditioning]) -> None:
+        """A failure is not remembered."""
+        if self._known.get(key) is encoding and not _succeeded(encoding):
             del self._known[key]
+        voices = [known.result() for known in self._known.values() if known.done() and _succeeded(known)]
+        VOICE_CACHE_BYTES.labels(REFERENCE_CACHE).set(sum(map(_size, voices)))
+
+
+def _succeeded(encoding: asyncio.Task[Conditioning]) -> bool:
+    return not encoding.cancelled() and encoding.exception() is None
+
+
+def _size(voice: Conditioning) -> int:
+    return voice.embedding.nbytes + voice.prompt_tokens.nbytes + voice.prompt_mel.nbytes
 
 
 def _content_hash(reference: bytes | Audio) -> str:

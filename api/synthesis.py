@@ -16,11 +16,13 @@ from api.backend import Backend
 from api.casting import Casting
 from api.deadlines import done_within
 from api.errors import ApiError
+from api.exchange import current
 from api.limits import check_characters, spend_characters
 from api.parts import Part, Performance, SegmentTime, Summary, deadline_exceeded
-from api.passages import parts_of, passages_of
+from api.passages import arriving_part, parts_of, passages_of
 from api.references import ReferenceVoices
 from api.telemetry import Recording
+from api.tracing import stage
 from api.wish import SpeechWish, check_wish
 from runners.request import ModelInfo
 from text.frontend import Segment
@@ -78,8 +80,23 @@ class Speech:
         self.segments: tuple[Segment, ...] = tuple(segment for part in parts for segment in part.segments)
         self.seconds: dict[str, float] = {}
         self._deadline = None if wish.timeout_s is None else began + wish.timeout_s
-        self._performance = Performance(backend, parts, info, self.sample_rate)
+        self._parts = parts
+        self._performance = Performance(backend, parts, info, self.sample_rate, continues=wish.continues)
         self._ended = False
+
+    @property
+    def mode(self) -> str:
+        """In which its first part is spoken, as the metrics have it."""
+        request = next(part.request for part in self._parts if part.request is not None)
+        if request.source_tokens:
+            return "conversion"
+        if request.instructions is not None:
+            return "instruct"
+        if request.conditioning is None:
+            return "preset"
+        if self.wish.ref_audio is None:
+            return "saved"
+        return "cross_lingual" if request.prompt_text is None else "zero_shot"
 
     @property
     def spoken(self) -> Sequence[SegmentTime]:
@@ -93,19 +110,33 @@ class Speech:
 
     async def blocks(self, recording: Recording) -> AsyncGenerator[np.ndarray, None]:
         """`[L]` float32 blocks at `sample_rate`: volume, pitch, rate, fade-in and pauses applied. Closing it cancels
-        the engine's request. Its characters are charged with the first block: what the engine refuses costs nothing.
+        the engine's request. Its characters are charged with the first block, what arrives later with the next ones:
+        what the engine refuses costs nothing.
 
         Raises RequestError, AudioError, and ApiError deadline_exceeded, rate_limited."""
-        recording.started(self.sample_rate)
-        charged = False
+        recording.started(self.sample_rate, self.mode)
+        if (exchange := current()) is not None:
+            exchange.speaks(self.wish.text, self.mode)
+        charged = 0
         async with aclosing(self._performance.blocks(self._deadline)) as blocks:
             async for block in blocks:
-                if not charged:
-                    spend_characters(len(self.wish.text))
-                    charged = True
+                charged = self._charge(charged, recording)
                 recording.audio(len(block), streamed=self.wish.stream)
+                if exchange is not None:
+                    exchange.heard(len(block) / self.sample_rate, recording.seconds_to_first_audio)
                 yield block
+        self._charge(charged, recording)
+        if self.wish.arriving is not None and exchange is not None:
+            exchange.speaks(self.wish.arriving.text, self.mode)
         self._ended = True
+
+    def _charge(self, charged: int, recording: Recording) -> int:
+        """For what was written beyond the first `charged` characters. Returns how many there are now."""
+        written = len(self.wish.text if self.wish.arriving is None else self.wish.arriving.text)
+        if written > charged:
+            spend_characters(written - charged)
+            recording.spoke(written - charged)
+        return written
 
     async def whole(self, recording: Recording, room: Room | None = None) -> np.ndarray:
         """All samples `[L]` float32, which take what they need of `room` (None: the usual one). Raises what `blocks`
@@ -153,10 +184,15 @@ async def first_of(stream: AsyncGenerator[Item, None]) -> Item:
 
 async def _prepare(speaker: Speaker, wish: SpeechWish, info: ModelInfo) -> Speech:
     began = time.monotonic()
-    check_characters(len(wish.text))
-    passages = await passages_of(speaker.backend.frontend, speaker.dictionaries, wish)
-    read = time.monotonic()
     casting = Casting(speaker.backend, speaker.references, speaker.voices, wish, info)
+    if wish.arriving is not None:
+        seed = wish.seed if wish.seed is not None else secrets.randbelow(2**32)
+        part = arriving_part(await casting.role(), wish, wish.arriving, seed)
+        return Speech(speaker.backend, [part], wish, info, seed=seed, began=began)
+    check_characters(len(wish.text))
+    with stage("normalise"):
+        passages = await passages_of(speaker.backend.frontend, speaker.dictionaries, wish)
+    read = time.monotonic()
     roles = {voice: await casting.role(voice) for voice in {passage.manner.voice for passage in passages}}
     seed = wish.seed if wish.seed is not None else secrets.randbelow(2**32)
     speech = Speech(speaker.backend, parts_of(passages, roles, wish, seed), wish, info, seed=seed, began=began)

@@ -221,7 +221,8 @@ class _Voices:
             wish = SpeechWish(text, voice=voice, seed=body.seed, stream=False)
             speech = await prepare(self.speaker, wish, info)
             samples = await speech.whole(recording)
-            content = await asyncio.to_thread(encode_whole, PREVIEW_FORMAT, samples, speech.sample_rate)
+            with recording.encoding():
+                content = await asyncio.to_thread(encode_whole, PREVIEW_FORMAT, samples, speech.sample_rate)
             recording.finished("ok")
         media_type = coded_as(PREVIEW_FORMAT, speech.sample_rate).content_type
         return Response(content, media_type=media_type, headers={"X-Seed": str(speech.seed)})

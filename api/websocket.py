@@ -15,6 +15,7 @@ from fastapi import APIRouter, WebSocket
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.bodies import wants_segments, wish_of
+from api.dictation import Arriving, Dictation
 from api.errors import ApiError
 from api.live import EndOfUtterance, Line, Place, Spoken
 from api.live_session import Limits, LiveSession
@@ -23,7 +24,9 @@ from api.schema import SpokenBody, validated
 from api.synthesis import Speaker, Speech, SpeechWish
 from api.wish import check_format, check_model
 from audio.encode import FORMATS, Encoder, make_encoder
+from runners.request import ModelInfo
 from text.incremental import IncrementalText
+from text.options import AUTO, TextOptions
 
 ROUTE = "speech_stream"
 # Who speaks: one of these takes the place of the others, with the transcript that belongs to them.
@@ -36,7 +39,9 @@ class SessionConfig(SpokenBody):
 
     input: str = Field("", max_length=0, description="The text comes in input.text.")
     format: str | None = Field(None, description="The same as response_format.")
-    policy: Literal["sentence", "clause"] = Field("sentence", description="What is spoken before more text is there.")
+    policy: Literal["sentence", "clause", "model"] = Field(
+        "sentence", description="What is spoken before more text is there; model: already the words of a sentence."
+    )
 
 
 class InputText(BaseModel):
@@ -58,8 +63,10 @@ def router(speaker: Speaker, limits: Limits | None = None) -> APIRouter:
         The client sends:
 
         * `session.config`: fields of the speech endpoint (`voice`, `format`, `sample_rate`, `speed`, `instructions`,
-          `language`, `ref_audio` ...) and `policy`: `sentence` or `clause`. Answered by `session.updated`; holds for
-          text that comes later. What a later one leaves out stays as it was. May be left out.
+          `language`, `ref_audio` ...) and `policy`: `sentence`, `clause`, or `model`, where the model itself speaks
+          while a sentence is being written (400 `unsupported_parameter` where it cannot). Answered by
+          `session.updated`; holds for text that comes later. What a later one leaves out stays as it was. May be left
+          out.
         * `input.text`: `text`, any portion of it, at most 20,000 characters; 200,000 in a session.
         * `input.flush`: the utterance is complete, its rest is spoken. Without it a sentence is spoken as soon as
           what follows shows that it has ended.
@@ -70,8 +77,9 @@ def router(speaker: Speaker, limits: Limits | None = None) -> APIRouter:
         The server sends `session.created`, then for each sentence `audio.start` (`utterance_index`, `sentence_index`,
         `sample_rate`, `format`, `text`, `seed`), binary messages that together are one whole file of that format,
         `audio.timestamps` (`segments`) if `timestamp_granularities` is `["segment"]`, and `audio.done`
-        (`finish_reason`: `stop`, `length`, or, where the file is not whole, `cancelled` or `error`). `utterance.done`
-        follows the last sentence of an utterance, `session.done` the last of the session.
+        (`finish_reason`: `stop`, `length`, or, where the file is not whole, `cancelled` or `error`). By the policy
+        `model` the `text` of `audio.start` is what was written by then, and `audio.done` has all of it.
+        `utterance.done` follows the last sentence of an utterance, `session.done` the last of the session.
 
         `error` has `code`, `message`, `param` and `fatal`. One that is not fatal concerns one message, or the rest of
         one utterance. A fatal one is followed by the close: 1003 for a binary message, 1008 after two minutes of
@@ -97,6 +105,7 @@ class SpeechStream(LiveSession):
         self._finished = 0  # utterances of which the client knows the end
         self._unfinished = False  # the utterance has text, and no end yet
         self._done = False  # after input.done
+        self._dictation = Dictation(speaker.backend.frontend, self._dictated, lambda text: self._say([text]))
         self._spoken = {"sentences": 0, "audio_ms": 0}
         self._handlers: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
             "session.config": self._configure,
@@ -141,6 +150,8 @@ class SpeechStream(LiveSession):
         if config.input_type != "text" or config.timeout_s is not None:
             param = "timeout_s" if config.timeout_s is not None else "input_type"
             raise ApiError(400, "unsupported_parameter", f"A session takes no {param} of its own.", param)
+        if config.policy == "model":
+            _check_bistream(config, self.info)
         timed = wants_segments(config)
         wish = wish_of(config, stream=True, recording=recording)
         if isinstance(wish.ref_audio, str):
@@ -149,6 +160,7 @@ class SpeechStream(LiveSession):
         await self.rehearse(wish)
         self._given = {name: value for name, value in given.items() if name not in ("ref_audio", "references")}
         self._given["ref_text"], self._recording = wish.ref_text, wish.ref_audio
+        self._dictation.end()
         self._config, self._wish, self._timed = config, wish, timed
         self.text.policy = config.policy
         await self.send({"type": "session.updated", **self._described()})
@@ -167,18 +179,23 @@ class SpeechStream(LiveSession):
         if self._done:
             raise ApiError(400, "invalid_value", "After input.done no text is taken.", "type")
         text = validated(message, InputText).text
+        if self._config.policy == "model":
+            self.count(text)
+            self._unfinished = self._unfinished or bool(text)
+            await self._dictation.feed(self.text, text, _reading(self._wish))
+            return
         pieces = await self.pieces(text)
         self._unfinished = self._unfinished or bool(text)
         self._say(pieces)
 
     async def _flush(self, message: dict[str, Any]) -> None:
         _without_fields(message)
-        self._end_utterance()
+        await self._end_utterance()
 
     async def _finish(self, message: dict[str, Any]) -> None:
         _without_fields(message)
         self._done = True
-        self._end_utterance()
+        await self._end_utterance()
         self.narrator.finish()
 
     async def _cancel(self, message: dict[str, Any]) -> None:
@@ -199,15 +216,23 @@ class SpeechStream(LiveSession):
             wish = replace(self._wish, text=piece)
             self.narrator.say(Line(wish, self._utterance, self._config.response_format, self._timed))
 
-    def _end_utterance(self) -> None:
+    def _dictated(self, arriving: Arriving) -> None:
+        wish = replace(self._wish, arriving=arriving)
+        self.narrator.say(Line(wish, self._utterance, self._config.response_format, self._timed))
+
+    async def _end_utterance(self) -> None:
         if self._unfinished:
-            self._say(self.last_pieces())
+            if self._config.policy == "model":
+                await self._dictation.flush(self.text, _reading(self._wish))
+            else:
+                self._say(self.last_pieces())
             self.narrator.say(EndOfUtterance(self._utterance))
             self._utterance += 1
             self._unfinished = False
 
     async def _interrupt(self) -> None:
         """Stop at once, and forget what was to be spoken."""
+        self._dictation.drop()
         await self.silence()
         self._utterance += self._unfinished
         await self.narrator.cancelled(range(self._finished, self._utterance), self)
@@ -234,7 +259,9 @@ class SpeechStream(LiveSession):
         return make_encoder(line.audio_format, speech.sample_rate)
 
     async def begun(self, spoken: Spoken) -> None:
-        what = {"format": spoken.line.audio_format, "text": spoken.line.wish.text, "seed": spoken.speech.seed}
+        wish = spoken.line.wish
+        text = wish.text if wish.arriving is None else wish.arriving.text
+        what = {"format": spoken.line.audio_format, "text": text, "seed": spoken.speech.seed}
         start = {"sample_rate": spoken.encoder.sample_rate, **what}
         await self.send({"type": "audio.start", **_indices(spoken.place), **start})
 
@@ -249,7 +276,9 @@ class SpeechStream(LiveSession):
         if spoken.line.timed:
             segments = [asdict(segment) for segment in summary.segments]
             await self.send({"type": "audio.timestamps", **_indices(place), "segments": segments})
-        how = {"finish_reason": summary.finish_reason, "audio_ms": milliseconds}
+        how: dict[str, Any] = {"finish_reason": summary.finish_reason, "audio_ms": milliseconds}
+        if (arriving := spoken.line.wish.arriving) is not None:
+            how["text"] = arriving.text
         await self.send({"type": "audio.done", **_indices(place), **how})
 
     async def broken(self, place: Place, reason: str) -> None:
@@ -262,6 +291,22 @@ class SpeechStream(LiveSession):
         self._finished = utterance + 1
         done = {"utterance_index": utterance, "sentences": sentences, "finish_reason": reason}
         await self.send({"type": "utterance.done", **done})
+
+
+def _reading(wish: SpeechWish) -> TextOptions:
+    return wish.options if wish.language == AUTO else replace(wish.options, language=wish.language)
+
+
+def _check_bistream(config: SessionConfig, info: ModelInfo) -> None:
+    if "bistream" not in info.modes:
+        message = "This model does not speak while its text arrives: policy is sentence or clause."
+        raise ApiError(400, "unsupported_parameter", message, "policy")
+    if config.instructions is not None and info.version == 2:
+        message = "CosyVoice 2 follows instructions only by the policies sentence and clause."
+        raise ApiError(400, "unsupported_parameter", message, "instructions")
+    if config.pronunciation or config.pronunciation_dictionary_ids:
+        message = "Pronunciations are heard only by the policies sentence and clause."
+        raise ApiError(400, "unsupported_parameter", message, "pronunciation")
 
 
 def _indices(place: Place) -> dict[str, int]:

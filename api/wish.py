@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from api.errors import ApiError
 from api.names import model_names, own_name
@@ -11,6 +12,9 @@ from api.references import Reference
 from api.schema import MAX_INSTRUCTIONS, MAX_REF_TEXT, MAX_SEED
 from runners.request import ModelInfo, Sampling
 from text.options import AUTO, LANGUAGES, TextOptions
+
+if TYPE_CHECKING:
+    from api.dictation import Arriving
 
 MIN_SPEED, MAX_SPEED = 0.25, 4.0
 MIN_PITCH, MAX_PITCH = 0.5, 2.0
@@ -34,7 +38,8 @@ class SpeechWish:
     `voice`: a preset, or the id or name of a saved voice; None or "": the model's own, or that of `ref_audio`. `seed`
     None: any. `task_type` None: what follows from the rest. `language` "auto": that of `options`, where "auto" means
     found in the text. `dictionaries`: ids of stored pronunciation dictionaries. `sample_rate` None: the model's.
-    `volume`: 0 to 100, 50 leaves the model's. `pitch`: a ratio. `timeout_s` None: no deadline.
+    `volume`: 0 to 100, 50 leaves the model's. `pitch`: a ratio. `timeout_s` None: no deadline. `continues`: it goes on
+    with a speech that is being heard. `arriving`: the text, where it is still being written, in place of `text`.
     """
 
     text: str
@@ -55,6 +60,8 @@ class SpeechWish:
     pitch: float = 1.0
     sampling: Sampling = field(default_factory=Sampling)
     timeout_s: float | None = None
+    continues: bool = False
+    arriving: Arriving | None = None
 
 
 def check_wish(wish: SpeechWish, info: ModelInfo) -> None:

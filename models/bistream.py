@@ -43,7 +43,7 @@ class Bistream:
         prompt_speech: Sequence[int],
         *,
         end_of_prompt_id: int,
-        mix: tuple[int, int] = DEFAULT_MIX,
+        mix: Sequence[int] = DEFAULT_MIX,
         upstream_compat: bool = False,
     ) -> None:
         self._lm = lm
@@ -66,6 +66,11 @@ class Bistream:
     @property
     def done(self) -> bool:
         return self._phase is _Phase.DONE
+
+    @property
+    def cut(self) -> bool:
+        """Whether its limit ended it, not the model."""
+        return self.done and bool(self.history) and self.history[-1] != self._lm.eos
 
     def push(self, text_ids: Sequence[int]) -> None:
         """More text, in any portions: the result depends only on the ids."""

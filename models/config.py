@@ -75,6 +75,7 @@ class VoiceFolderConfig:
     silence_tokens: tuple[int, ...] = ()  # speech tokens of silence; those before a request's first sound go, but
     leading_silence_kept: int = 0  # the last so many, from which the flow starts the sound
     instructions: bool = True  # the model follows natural-language instructions
+    bistream: bool = True  # it was trained to speak while its text arrives
 
 
 @dataclass(frozen=True)

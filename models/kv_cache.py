@@ -89,6 +89,10 @@ class KVCache:
         self.lengths[slot] += count
         self._positions[slot] += count
 
+    def take_back(self, slot: int) -> None:
+        """The last position of `slot` does not count: what comes next overwrites it."""
+        self.advance(slot, -1)
+
     def advance_first(self, count: int) -> None:
         """One position was written to each of the first `count` slots."""
         for slot in range(count):

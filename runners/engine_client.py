@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 
 import aiohttp
@@ -11,12 +11,14 @@ from runners.frames import Frame, FrameError, FrameKind, read_frames
 from runners.probe import connect
 from runners.request import RequestError, SpeechRequest
 from runners.speech_engine import SYNTHESIZE_PATH
+from runners.watch import RunnerWatch
 
 
 class EngineClient:
-    """Streams speech from an engine at `url` (`file:///path/to.sock` or `http://host:port`)."""
+    """Streams speech from an engine at `url` (`file:///path/to.sock` or `http://host:port`), which `watch` watches."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, watch: RunnerWatch) -> None:
+        self._watch = watch
         connector, base = connect(url)
         self._url = base + SYNTHESIZE_PATH
         # No total limit: a stream lasts as long as its speech. The engine is on the same machine, so connecting is not
@@ -27,13 +29,19 @@ class EngineClient:
     async def close(self) -> None:
         await self._session.close()
 
-    async def stream(self, request: SpeechRequest) -> AsyncGenerator[Frame, None]:
+    async def stream(
+        self, request: SpeechRequest, texts: AsyncIterator[str] | None = None
+    ) -> AsyncGenerator[Frame, None]:
         """AUDIO frames, then END. Raises RequestError for an ERROR frame and for a stream that breaks off.
 
-        Closing the iterator cancels the request in the engine.
+        `texts`: of an incremental request, sent as they come while audio comes back. Closing the iterator cancels the
+        request in the engine.
         """
+        asked = Frame(FrameKind.REQUEST, request.to_bytes()).encode()
+        body = asked if texts is None else _body(asked, texts)
         try:
-            async with self._session.post(self._url, data=request.to_bytes(), allow_redirects=False) as response:
+            call = self._session.post(self._url, data=body, allow_redirects=False)
+            async with await self._watch.answer(call) as response:
                 if response.status != 200:
                     raise RequestError("engine_unavailable", "The engine is not available.", 503)
                 async with aclosing(read_frames(response.content.iter_any())) as frames:
@@ -45,3 +53,10 @@ class EngineClient:
             raise RequestError("engine_unavailable", "The engine is not available.", 503) from error
         except (aiohttp.ClientError, FrameError, ConnectionError) as error:
             raise RequestError("engine_error", "The engine stopped in the middle of this request.", 500) from error
+
+
+async def _body(asked: bytes, texts: AsyncIterator[str]) -> AsyncGenerator[bytes, None]:
+    yield asked
+    async for text in texts:
+        yield Frame(FrameKind.TEXT, text.encode()).encode()
+    yield Frame(FrameKind.TEXT_END, b"").encode()

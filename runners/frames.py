@@ -1,4 +1,4 @@
-"""Length-prefixed frames: how audio, its end and its failure travel from the engine to the entry service.
+"""Length-prefixed frames: how requests travel to the engine, and audio, its end and its failure come back.
 
 An HTTP body that simply stops looks like one that is complete. So every stream ends in a frame that says how it
 ended, and a stream without that frame is a failure: `read_frames` raises instead of returning.
@@ -24,6 +24,9 @@ class FrameKind(IntEnum):
     END = 2  # JSON: how the request ended well
     ERROR = 3  # JSON: code, message, status
     SEGMENT = 4  # JSON: all audio of the next segment was sent; `end`: samples from the start
+    REQUEST = 5  # a SpeechRequest: the first frame to the engine
+    TEXT = 6  # UTF-8: more of an incremental request's text
+    TEXT_END = 7  # empty: that was all of it
 
 
 class FrameError(Exception):
@@ -57,11 +60,26 @@ class Frame:
         """The ERROR frame of a RequestError; any other exception tells nothing of its inside."""
         if not isinstance(error, RequestError):
             error = RequestError("engine_error", "The engine failed on this request.", 500)
-        return cls.of(FrameKind.ERROR, code=error.code, message=error.message, status=error.status)
+        return cls.of(
+            FrameKind.ERROR,
+            code=error.code,
+            message=error.message,
+            status=error.status,
+            retry_after=error.retry_after,
+        )
 
 
 async def read_frames(chunks: AsyncIterator[bytes]) -> AsyncGenerator[Frame, None]:
     """Frames from a byte stream cut anywhere. Ends after END or ERROR; raises FrameError when neither comes."""
+    async for frame in split_frames(chunks):
+        yield frame
+        if frame.last:
+            return
+    raise FrameError("the stream stopped before its last frame")
+
+
+async def split_frames(chunks: AsyncIterator[bytes]) -> AsyncGenerator[Frame, None]:
+    """All frames of a byte stream cut anywhere, until it stops. Raises FrameError for what is none."""
     buffer = bytearray()
     async for chunk in chunks:
         buffer += chunk
@@ -77,6 +95,3 @@ async def read_frames(chunks: AsyncIterator[bytes]) -> AsyncGenerator[Frame, Non
                 raise FrameError(f"unknown frame kind {kind}") from None
             del buffer[: _HEADER.size + length]
             yield frame
-            if frame.last:
-                return
-    raise FrameError("the stream stopped before its last frame")

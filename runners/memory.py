@@ -28,15 +28,12 @@ class MemoryBudget:
         self.reserved -= size
 
 
-def budget_bytes(device: torch.device, weights: int) -> int | None:
-    """What may be given out on a device beside `weights` bytes that are loaded but perhaps not resident yet.
-
-    None where the system does not tell.
-    """
+def budget_bytes(device: torch.device) -> int | None:
+    """What may be given out on a device beside all that is loaded. None where the system does not tell."""
     if device.type == "cuda":
         return int(_GIVEN_OUT * torch.cuda.mem_get_info(device)[0])
     free = [size for size in (_free_in_cgroup(), _free_on_machine()) if size is not None]
-    return max(0, int(_GIVEN_OUT * (min(free) - weights))) if free else None
+    return max(0, int(_GIVEN_OUT * min(free))) if free else None
 
 
 def _free_in_cgroup() -> int | None:

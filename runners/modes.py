@@ -26,7 +26,8 @@ MAX_PROMPT_SECONDS = 30  # the speech tokenizer was trained on no longer recordi
 
 @dataclass(frozen=True)
 class SegmentPlan:
-    """`text_ids` enter the language model (prompt text first); `counted` of them bound the length of the speech."""
+    """`text_ids` enter the language model (prompt text first; nothing else where the text is still to come); `counted`
+    of them bound the length of the speech."""
 
     text_ids: tuple[int, ...]
     counted: int
@@ -85,6 +86,9 @@ def _plan(request: SpeechRequest, model: CosyVoice, upstream_compat: bool) -> Pl
         lm_tokens = voice.prompt_tokens.tolist()
     else:
         prompt_ids = encode(system + END_OF_PROMPT) if system else []
+    if request.incremental:
+        _check_incremental(request, model)
+        return Plan((SegmentPlan(tuple(prompt_ids), 0),), lm_tokens, model.token2wav.prompt(voice))
     # Upstream puts the system sentence of these modes into the text itself, where it counts for the length limits.
     counts_prompt = upstream_compat and not lm_tokens and request.instructions is None
     segments = []
@@ -92,6 +96,14 @@ def _plan(request: SpeechRequest, model: CosyVoice, upstream_compat: bool) -> Pl
         ids = tuple(encode(text))
         segments.append(SegmentPlan((*prompt_ids, *ids), len(ids) + (len(prompt_ids) if counts_prompt else 0)))
     return Plan(tuple(segments), lm_tokens, model.token2wav.prompt(voice))
+
+
+def _check_incremental(request: SpeechRequest, model: CosyVoice) -> None:
+    if not model.config.folder.bistream:
+        raise RequestError("unsupported_parameter", "This model does not speak while its text arrives.")
+    if request.instructions is not None and model.config.version == 2:
+        message = "CosyVoice 2 follows instructions only where the whole text is known."
+        raise RequestError("unsupported_parameter", message)
 
 
 def _transcript(request: SpeechRequest, voice: Conditioning, model: CosyVoice, system: str) -> Sequence[int]:

@@ -1,4 +1,4 @@
-"""How long synthesis takes here: an average of what it took."""
+"""How long things take here: averages of what they took."""
 
 from __future__ import annotations
 
@@ -19,3 +19,24 @@ class Pace:
     def seconds(self, frames: int) -> float:
         """Expected for so many frames; 0 before the first measurement."""
         return frames * (self._per_frame or 0.0)
+
+
+class Spread:
+    """What a time that varies comes to, and by how much it varies: as TCP estimates a round trip (RFC 6298)."""
+
+    def __init__(self) -> None:
+        self.mean: float | None = None
+        self._deviation = 0.0
+
+    def saw(self, seconds: float) -> None:
+        if self.mean is None:
+            self.mean = seconds
+            return
+        error = seconds - self.mean
+        self._deviation += _WEIGHT * (abs(error) - self._deviation)
+        self.mean += _WEIGHT * error
+
+    @property
+    def high(self) -> float:
+        """What it hardly exceeds; 0 before the first measurement."""
+        return (self.mean or 0.0) + self._deviation

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 import bentoml
@@ -12,6 +13,9 @@ from models.errors import ModelError
 from runners.fatal import die
 from runners.model_folder import model_folder
 from runners.speech_engine import GPU_SHARE, KEEP_SESSION
+from runners.stages import ENCODE_REFERENCE, StageRecorder
+from runners.tracing import flush, shared_step
+from runners.watch import WATCH_PATH, watched
 
 logger = logging.getLogger("cosyserve.prompt_encoder")
 
@@ -24,21 +28,30 @@ logger = logging.getLogger("cosyserve.prompt_encoder")
     runner_connection=KEEP_SESSION,
     logging={"access": {"enabled": False}},
 )
+@bentoml.asgi_app(watched, path=WATCH_PATH)
 class PromptEncoder:
-    """Each item of a batch is {"samples": float32 bytes, "sample_rate": int} and gets its own {"conditioning": bytes}
-    or {"error": {...}}: one bad recording fails alone."""
+    """Each item of a batch is {"samples": float32 bytes, "sample_rate": int}, perhaps with a "traceparent", and gets
+    its own {"conditioning": bytes} or {"error": {...}}: one bad recording fails alone."""
 
     def __init__(self) -> None:
         from models.prompt_features import PromptModels
 
+        self._stages = StageRecorder(shared_step)
         try:
             self._models = PromptModels.load(load_config(model_folder()))
         except ModelError as error:
             die(error.message)
 
+    @bentoml.on_shutdown
+    def stop(self) -> None:
+        flush()
+
     @bentoml.api(batchable=True, max_batch_size=8, max_latency_ms=60_000)
     def encode(self, items: list[Any]) -> list[Any]:
-        return [self._encode(item) for item in items]
+        began = time.monotonic()
+        encoded = [self._encode(item) for item in items]
+        self._stages.record(ENCODE_REFERENCE, began, time.monotonic(), items)
+        return encoded
 
     def _encode(self, item: dict[str, Any]) -> dict[str, Any]:
         import numpy as np

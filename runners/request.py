@@ -9,14 +9,19 @@ from dataclasses import asdict, dataclass, fields
 from models.conditioning import Conditioning
 
 _LENGTH = struct.Struct("<I")
+INCREMENTAL_TOKENS = 120
+"""Text tokens of an incremental utterance at most: its memory is set aside before its text is known."""
 
 
 class RequestError(Exception):
-    """The engine cannot or will not do this. `code` is stable, `status` is the HTTP status it becomes."""
+    """The engine cannot or will not do this. `code` is stable, `status` is the HTTP status it becomes.
 
-    def __init__(self, code: str, message: str, status: int = 400) -> None:
+    `retry_after`: seconds until a 429 or 503 is worth another try, where that is known.
+    """
+
+    def __init__(self, code: str, message: str, status: int = 400, retry_after: int | None = None) -> None:
         super().__init__(message)
-        self.code, self.message, self.status = code, message, status
+        self.code, self.message, self.status, self.retry_after = code, message, status, retry_after
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,9 @@ class SpeechRequest:
     (`voice`) or `conditioning` with `prompt_text`, its transcript (none: cross-lingual). `instructions` turns the
     request into instruct mode; `cross_lingual` leaves out the transcript that a preset has. `source_tokens` (25 Hz
     speech tokens) instead of segments is voice conversion. `stream` picks the streaming schedule, otherwise each
-    segment is synthesised in one pass.
+    segment is synthesised in one pass. `incremental`: there are no segments; the text of its one utterance follows
+    while it is spoken. Requests of different `tenant`s take turns; one that `continues` a speech that is being heard is
+    never refused for what it would have to wait. `traceparent` (W3C): the trace that goes on in the engine.
     """
 
     segments: tuple[str, ...] = ()
@@ -51,10 +58,14 @@ class SpeechRequest:
     instructions: str | None = None
     cross_lingual: bool = False
     source_tokens: tuple[int, ...] = ()
+    incremental: bool = False
     stream: bool = True
     speed: float = 1.0
     seed: int = 0
     sampling: Sampling = Sampling()
+    tenant: str = ""
+    continues: bool = False
+    traceparent: str = ""
 
     def to_bytes(self) -> bytes:
         """uint32 length, JSON fields, then the conditioning as safetensors (nothing when there is none)."""

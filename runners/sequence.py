@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import torch
 
+from models.bistream import Bistream
 from models.config import SamplingConfig
 from models.sampling import Draw, SilentFilter
 from models.token2wav import StreamState
@@ -40,7 +41,10 @@ def sampling_config(wanted: Sampling, model: SamplingConfig) -> SamplingConfig:
 
 @dataclass
 class Utterance:
-    """One segment of a request: decoded by the language model, then synthesised hop by hop or in one pass."""
+    """One segment of a request: decoded by the language model, then synthesised hop by hop or in one pass.
+
+    `bistream`: of an incremental one, whose text is still arriving.
+    """
 
     job: Job
     index: int
@@ -53,9 +57,11 @@ class Utterance:
     sampling: SamplingConfig | None = None  # None: the model's
     silence: frozenset[int] = frozenset()  # tokens that are cut before the first sound, all but the last few
     silence_kept: int = 0
+    bistream: Bistream | None = None
     history: list[int] = field(default_factory=list)  # every decoded speech token: what the language model sees
     tokens: list[int] = field(default_factory=list)  # those that are synthesised
     slot: int | None = None  # row of the KV cache while the utterance is live
+    live_at: float = 0.0  # monotonic seconds at which it took its slot
     sounded: bool = False
     decoded: bool = False
     truncated: bool = False  # the token limit ended it, not the model
@@ -75,6 +81,21 @@ class Utterance:
                 del self.tokens[: max(0, len(self.tokens) - self.silence_kept)]
         if len(self.history) >= self.max_tokens:
             self.decoded = self.truncated = True
+
+    @property
+    def text_wanted(self) -> bool:
+        """Whether the language model can do nothing before more text comes."""
+        return self.bistream is not None and self.bistream.next_input() is None
+
+    @property
+    def extends(self) -> bool:
+        """Whether text is to enter the language model now, and not a speech token."""
+        return self.bistream is not None and isinstance(self.bistream.next_input(), torch.Tensor)
+
+    @property
+    def drawn(self) -> Sequence[int]:
+        """All ids so far, those that are no speech included: what sampling looks back on."""
+        return self.history if self.bistream is None else self.bistream.history
 
     def vocoder_generator(self, call: int) -> torch.Generator:
         """The generator of the `call`-th vocoder call of this utterance."""
@@ -99,6 +120,8 @@ class Job:
         self.samples_unread = 0
         self.first_audio_at: float | None = None
         self.submitted_at = time.monotonic()
+        self.begun_at: float | None = None  # monotonic seconds of its first step
+        self.place = 1  # among those that waited for their first audio when it came
         self._output: asyncio.Queue[Frame] = asyncio.Queue()
         self.on_read: Callable[[], None] = lambda: None
 
@@ -108,6 +131,24 @@ class Job:
         utterance = Utterance(self, index, generator=generator, **fields)
         self.utterances.append(utterance)
         return utterance
+
+    @property
+    def waits(self) -> bool:
+        """For its first audio, and for nothing else, such as its text."""
+        return self.samples_sent == 0 and not self.request.incremental
+
+    @property
+    def live(self) -> bool:
+        """Whether the language model works on it."""
+        return self.decoding < len(self.utterances) and self.utterances[self.decoding].slot is not None
+
+    @property
+    def waits_for_slot(self) -> bool:
+        """Whether the language model would work on it, had it a slot."""
+        if self.decoding >= len(self.utterances) or self.live:
+            return False
+        utterance = self.utterances[self.decoding]
+        return not (utterance.decoded or utterance.text_wanted)
 
     @property
     def runs_dry_at(self) -> float | None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from runners.scheduler import EngineSettings
 
 _WINDOW_SECONDS = 20
+_MAX_TTFA_SECONDS = 3.0
 _VOICE_BYTES = 1 << 30  # where the system does not tell how much memory there is
 
 
@@ -61,14 +62,14 @@ def load_model(dtype: str | None = None) -> CosyVoice:
 
 
 def engine_settings(model: CosyVoice) -> EngineSettings:
-    """COSYSERVE_MAX_LIVE, COSYSERVE_MAX_REQUESTS, COSYSERVE_MEMORY_MB and COSYSERVE_CUDA_GRAPHS applied; a quarter of
-    the memory is given to the model for the prompts of known voices."""
+    """COSYSERVE_MAX_LIVE, COSYSERVE_MAX_REQUESTS, COSYSERVE_MAX_TTFA, COSYSERVE_MEMORY_MB, COSYSERVE_CUDA_GRAPHS
+    and COSYSERVE_OVERLAP applied; a quarter of the memory is given to the model for the prompts of known voices."""
     from runners.memory import budget_bytes
     from runners.scheduler import EngineSettings
 
     default = EngineSettings()
     device = model.token2wav.flow.device
-    memory = budget_bytes(device, model.mapped_bytes)
+    memory = budget_bytes(device)
     if os.environ.get("COSYSERVE_MEMORY_MB"):
         memory = _integer("COSYSERVE_MEMORY_MB", 1) * 1_000_000
     voices = _VOICE_BYTES if memory is None else memory // 4
@@ -76,8 +77,10 @@ def engine_settings(model: CosyVoice) -> EngineSettings:
     return EngineSettings(
         max_live=_integer("COSYSERVE_MAX_LIVE", default.max_live),
         max_requests=_integer("COSYSERVE_MAX_REQUESTS", default.max_requests),
+        max_ttfa_seconds=_seconds("COSYSERVE_MAX_TTFA", _MAX_TTFA_SECONDS),
         memory_bytes=None if memory is None else memory - voices,
         cuda_graphs=os.environ.get("COSYSERVE_CUDA_GRAPHS") == "1" and device.type == "cuda",
+        overlap=os.environ.get("COSYSERVE_OVERLAP") == "1",
     )
 
 
@@ -95,6 +98,22 @@ def _dtypes(name: str, config: ModelConfig, device: torch.device) -> tuple[torch
         raise SystemExit(f"cosyserve: error: COSYSERVE_DTYPE={name!r} is not auto, float32 or bfloat16")
     dtype = getattr(torch, name)
     return dtype, dtype
+
+
+def _seconds(name: str, default: float) -> float | None:
+    """None for `none`."""
+    value = os.environ.get(name)
+    if not value:
+        return default
+    if value == "none":
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise SystemExit(f"cosyserve: error: {name}={value!r} is not a number of seconds above 0, or none")
+    return number
 
 
 def _integer(name: str, default: int) -> int:

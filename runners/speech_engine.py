@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import bentoml
@@ -16,8 +18,10 @@ from starlette.types import Receive, Scope, Send
 
 from models.errors import ModelError
 from runners.fatal import die
-from runners.frames import Frame
+from runners.frames import Frame, FrameKind, split_frames
 from runners.request import ModelInfo, RequestError, SpeechRequest
+from runners.tracing import Trace, Traces, flush
+from runners.watch import WATCH_PATH, watched
 
 logger = logging.getLogger("cosyserve.engine")
 
@@ -31,18 +35,15 @@ STALL_SECONDS = 120.0
 
 
 async def synthesize(scope: Scope, receive: Receive, send: Send) -> None:
-    """ASGI app: a SpeechRequest in, frames out. A client that goes away cancels its request."""
+    """ASGI app: frames in, a SpeechRequest and perhaps its text, and frames out at the same time. A client that goes
+    away cancels its request."""
     if scope["type"] != "http":
         return
     engine = bentoml.get_current_service()
-    body = b""
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            return
-        body += message.get("body", b"")
-        if not message.get("more_body"):
-            break
+    frames = split_frames(_until_gone(receive))
+    asked = await anext(frames, None)
+    if asked is None:
+        return
     headers = [(b"content-type", b"application/octet-stream")]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
 
@@ -50,7 +51,7 @@ async def synthesize(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.body", "body": frame.encode(), "more_body": not frame.last})
 
     try:
-        job = await engine.submit(body)
+        job = await engine.submit(asked)
     except Exception as error:
         if not isinstance(error, RequestError):
             logger.exception("a request could not be read")
@@ -59,13 +60,13 @@ async def synthesize(scope: Scope, receive: Receive, send: Send) -> None:
 
     async def pump() -> None:
         async for frame in job.frames():
-            await asyncio.wait_for(send_frame(frame), STALL_SECONDS)
+            await asyncio.wait_for(send_frame(engine.told(job, frame) if frame.last else frame), STALL_SECONDS)
 
-    async def gone() -> None:
-        while (await receive())["type"] != "http.disconnect":
-            pass
+    async def listen() -> None:
+        async for frame in frames:
+            engine.take(job, frame)
 
-    tasks = {asyncio.ensure_future(pump()), asyncio.ensure_future(gone())}
+    tasks = {asyncio.ensure_future(pump()), asyncio.ensure_future(listen())}
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -74,7 +75,13 @@ async def synthesize(scope: Scope, receive: Receive, send: Send) -> None:
             task.cancel()
         for outcome in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(outcome, Exception):
-                logger.warning("a stream was given up: %r", outcome)
+                logger.warning("a stream was given up", exc_info=outcome)
+
+
+async def _until_gone(receive: Receive) -> AsyncGenerator[bytes, None]:
+    """The body as it comes, then nothing until the client goes away."""
+    while (message := await receive())["type"] != "http.disconnect":
+        yield message.get("body", b"")
 
 
 @bentoml.service(
@@ -86,6 +93,7 @@ async def synthesize(scope: Scope, receive: Receive, send: Send) -> None:
     logging={"access": {"enabled": False}},
 )
 @bentoml.asgi_app(synthesize, path=SYNTHESIZE_PATH)
+@bentoml.asgi_app(watched, path=WATCH_PATH)
 class SpeechEngine:
     """Loads the model in the background so that probes are answered meanwhile; ready after a warm-up synthesis."""
 
@@ -93,6 +101,7 @@ class SpeechEngine:
         self._info: ModelInfo | None = None
         self._scheduler: Any = None
         self._loading: asyncio.Task | None = None
+        self._traces = Traces()
 
     @bentoml.on_startup
     async def start(self) -> None:
@@ -119,6 +128,7 @@ class SpeechEngine:
         from runners.settings import engine_settings
 
         self._scheduler = scheduler = Scheduler(model, engine_settings(model))
+        scheduler.stages.listeners.append(self._traces.stepped)
         scheduler.start(on_death=lambda: die("the engine's loop stopped, see the traceback above"))
         try:
             await scheduler.warm_up()
@@ -130,6 +140,8 @@ class SpeechEngine:
         modes = ["preset", "zero_shot", "cross_lingual", "voice_conversion"]
         if folder.instructions:
             modes.append("instruct")
+        if folder.bistream:
+            modes.append("bistream")
         manifest = read_manifest(config.root)
         voices = voices_of(model)
         default = folder.default_voice or (voices[0].id if voices else None)
@@ -153,18 +165,48 @@ class SpeechEngine:
             self._loading.cancel()
         if self._scheduler is not None:
             await self._scheduler.close()
+        await asyncio.to_thread(flush)
 
     async def __is_ready__(self) -> bool:
         return self._info is not None
 
-    async def submit(self, body: bytes) -> Any:
-        """Admit the request in `body` (SpeechRequest.to_bytes). Returns its Job; raises RequestError."""
+    async def submit(self, asked: Frame) -> Any:
+        """Admit the SpeechRequest in a REQUEST frame. Returns its Job; raises RequestError."""
         if self._info is None:
             raise RequestError("loading", "The model is still loading. Try again shortly.", 503)
-        return await self._scheduler.submit(SpeechRequest.from_bytes(body))
+        began = time.monotonic()
+        request = SpeechRequest.from_bytes(asked.payload)
+        trace = Trace.begin("engine", {"traceparent": request.traceparent}) if request.traceparent else None
+        try:
+            job = await self._scheduler.submit(request)
+        except RequestError as error:
+            if trace is not None:
+                trace.end(failed=error.code)
+            raise
+        if trace is not None:
+            trace.step("tokenise", began, time.monotonic())
+            self._traces.follow(job, trace)
+        return job
+
+    def told(self, job: Any, last: Frame) -> Frame:
+        """The last frame of a request, with what is known of it now that it has ended."""
+        if last.kind is not FrameKind.END:
+            self._traces.end(job, failed=last.json()["code"])
+            return last
+        end = {**last.json(), "queue_wait_s": job.begun_at - job.submitted_at}
+        self._traces.end(job, **end)
+        return Frame.of(FrameKind.END, **end)
+
+    def take(self, job: Any, frame: Frame) -> None:
+        """A frame that follows the request: its text, or the end of it."""
+        if frame.kind is FrameKind.TEXT:
+            self._scheduler.push_text(job, frame.payload.decode())
+        elif frame.kind is FrameKind.TEXT_END:
+            self._scheduler.end_text(job)
 
     def cancel(self, job: Any) -> None:
         self._scheduler.cancel(job)
+        self._traces.end(job, outcome="cancelled")  # unless it has ended
 
     @bentoml.api
     async def describe(self) -> dict:

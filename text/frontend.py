@@ -109,6 +109,13 @@ class TextFrontend(ABC):
     def prompt_text(self, text: str) -> str:
         """A reference recording's transcript, normalised, in one string for the tokenizer; "" stays ""."""
 
+    def portion(self, text: str, before: str, options: TextOptions = _DEFAULT_OPTIONS) -> str:
+        """A portion of an arriving text (see `text.incremental`) for the tokenizer; "" where nothing is spoken.
+
+        before: the text before it, which tells its language. Raises TextError as `segments`.
+        """
+        raise TextError("unsupported_parameter", "This voice reads a text when all of it is there.")
+
     @abstractmethod
     def warm_up(self) -> None:
         """Loads now what the first request would load."""

@@ -1,8 +1,9 @@
 """Text that is still arriving: cut into pieces that can be spoken before the rest is there.
 
-A piece ends where a sentence ends, or, by the policy "clause", where a clause of some length does. What a mark means
-often depends on what follows ("3." may become "3.5"), so the last word of what has arrived is held back until more
-text, or a flush, settles it. Words, numbers, URLs and tags are never cut: they are atoms, and cuts fall between atoms.
+A piece ends where a sentence ends, or, by the policy "clause", where a clause of some length does, or, by the policy
+"model", already where two words meet that are read alike whatever stands beside them. What a mark means often depends
+on what follows ("3." may become "3.5"), so the last word of what has arrived is held back until more text, or a flush,
+settles it. Words, numbers, URLs and tags are never cut: they are atoms, and cuts fall between atoms.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from text.atoms import IS_WIDE, LONGEST_WORD, SPACE, atom_end, is_cut_short
 from text.clean import LIST_ITEM
 from text.english_words import ABBREVIATIONS, TITLES
 
-POLICIES = ("sentence", "clause")
+POLICIES = ("sentence", "clause", "model")
 LONGEST_PIECE = 240
 """Letters, each Chinese or Japanese one counted three times: a longer piece is cut at its last clause or gap."""
 _SHORTEST_CLAUSE = 18  # the unit of LONGEST_PIECE; shorter ones sound chopped
@@ -38,6 +39,8 @@ _MORE = (
 )
 _ABBREVIATIONS = frozenset([*TITLES, *ABBREVIATIONS, *_MORE.split()])
 _ONLY_BEFORE_DIGITS = frozenset(["no", "No", "Art", "Ch", "Sec", "al"])
+_PLAIN = re.compile(r"[^\W\d_]+(?:['’-][^\W\d_]+)*[,;:]?")
+_SIGNS = frozenset("*_`~#<>[]{}|\\$^=")  # of markup and formulas, which may reach over many words
 
 
 class _Mark(IntEnum):
@@ -45,6 +48,14 @@ class _Mark(IntEnum):
     CLAUSE = 1
     SENTENCE = 2
     BREAK = 3  # of a paragraph, or of an endless word: nothing that follows changes it
+
+
+@dataclass(frozen=True)
+class Portion:
+    """`ends`: what can be spoken by itself ends with it."""
+
+    text: str
+    ends: bool
 
 
 @dataclass
@@ -56,6 +67,9 @@ class _Scan:
     """Everything before it is settled."""
     weight: int = 0
     has_letters: bool = False
+    plain: bool = True
+    """Whether the last word is read alike whatever follows, as far as that is no sign or number."""
+    signs: bool = False
     mark: _Mark = _Mark.NONE
     """What the atoms so far end in."""
     word: str = ""
@@ -82,27 +96,37 @@ class IncrementalText:
             raise ValueError(f"policy is one of {', '.join(POLICIES)}, not {self.policy!r}")
 
     def feed(self, text: str) -> list[str]:
-        """The pieces that `text` completes. Halves of a surrogate pair that arrive apart are put together."""
+        """The pieces that `text` completes."""
+        return [portion.text for portion in self.portions(text)]
+
+    def flush(self) -> list[str]:
+        """The rest: nothing is waited for any more."""
+        return [portion.text for portion in self.last_portions()]
+
+    def portions(self, text: str) -> list[Portion]:
+        """As `feed`. Halves of a surrogate pair that arrive apart are put together."""
         text = _join_pairs(self._half + text)
         self._half = text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
         self._pending += text.removesuffix(self._half)
         return self._pieces(final=False)
 
-    def flush(self) -> list[str]:
-        """The rest: nothing is waited for any more."""
+    def last_portions(self) -> list[Portion]:
+        """As `flush`. The last one ends."""
         self._pending += self._half
         self._half = ""
         pieces = self._pieces(final=True)
         if self._pending:
-            pieces.append(self._pending)
+            pieces.append(Portion(self._pending, True))
         self._pending, self._scan = "", _Scan()
         return pieces
 
-    def _pieces(self, final: bool) -> list[str]:
+    def _pieces(self, final: bool) -> list[Portion]:
         pieces = []
-        while (cut := self._next_cut(final)) is not None:
-            pieces.append(self._pending[self._scan.start : cut])
-            self._scan = _Scan(start=cut, position=cut)
+        while (found := self._next_cut(final)) is not None:
+            cut, ends = found
+            pieces.append(Portion(self._pending[self._scan.start : cut], ends))
+            weight, has_letters = (0, False) if ends else (self._scan.weight, True)
+            self._scan = _Scan(start=cut, position=cut, weight=weight, has_letters=has_letters)
         done = self._scan.start
         self._pending = self._pending[done:]
         scan = self._scan
@@ -110,8 +134,8 @@ class IncrementalText:
         scan.clause, scan.gap = max(0, scan.clause - done), max(0, scan.gap - done)
         return pieces
 
-    def _next_cut(self, final: bool) -> int | None:
-        """Where the piece ends; None: that is not settled yet."""
+    def _next_cut(self, final: bool) -> tuple[int, bool] | None:
+        """Where the piece ends, and whether it can be spoken by itself; None: that is not settled yet."""
         text, scan = self._pending, self._scan
         while scan.position < len(text):
             end = atom_end(text, scan.position, final)
@@ -124,11 +148,16 @@ class IncrementalText:
             verdict = self._ends_piece(atom, mark, word, end, final)
             if verdict is None:
                 return None
+            parted = not verdict and self.policy == "model" and self._words_part(atom, mark, end, final)
+            if parted is None:
+                return None
             self._take(atom, mark, word, end)
             if verdict:
-                return end
+                return end, True
+            if parted:
+                return end, scan.weight > LONGEST_PIECE
             if scan.weight > LONGEST_PIECE and (cut := self._place_to_cut()):
-                return cut
+                return cut, True
         return None
 
     def _take(self, atom: str, mark: _Mark, word: str, end: int) -> None:
@@ -143,6 +172,9 @@ class IncrementalText:
         if mark is _Mark.CLAUSE and scan.has_letters and text[end : end + 1] not in _CLOSING:
             scan.clause = end
         scan.has_letters = scan.has_letters or _has_letters(atom)
+        if not atom.isspace():
+            scan.plain = wide or _is_plain(atom)
+            scan.signs = scan.signs or not _SIGNS.isdisjoint(atom)
         scan.weight += len(atom) * (_WIDE_WEIGHT if wide else 1)
         scan.mark, scan.word, scan.position = mark, word, end
 
@@ -161,6 +193,30 @@ class IncrementalText:
         if mark is _Mark.CLAUSE:
             return self._scan.weight + len(atom) >= _SHORTEST_CLAUSE
         return _sentence_ends(word, text, end, final)
+
+    def _words_part(self, atom: str, mark: _Mark, end: int, final: bool) -> bool | None:
+        """Whether two words meet at `end`, behind `atom`, that may be read apart; None: it depends on text to come.
+
+        A number or sign is read together with the words on both sides of it, and those before and after them stay.
+        """
+        text, scan = self._pending, self._scan
+        wide = IS_WIDE.match(atom) is not None
+        if scan.signs or not scan.plain or not (wide or _is_plain(atom)):
+            return False
+        if end == len(text):
+            return False if final else None
+        if wide:
+            return mark is _Mark.CLAUSE and scan.has_letters and IS_WIDE.match(text, end) is not None
+        space = SPACE.match(text, end)
+        if space is None or "\n" in space[0]:
+            return False
+        start = space.end()
+        if start == len(text):
+            return False if final else None
+        if text[start].islower():
+            return True
+        following = atom_end(text, start, final)
+        return None if following is None else _is_plain(text[start:following])
 
     def _place_to_cut(self) -> int:
         """Where a piece that got too long is cut, 0 for nowhere: at a clause, unless that leaves most of it."""
@@ -221,6 +277,14 @@ def _sentence_ends(word: str, text: str, end: int, final: bool) -> bool | None:
     if not after:
         return True if final else None
     return not (counted and after.isdigit()) and not (quoted and after.islower())
+
+
+def _is_plain(atom: str) -> bool:
+    """Whether it is a word, perhaps with a mark, and no number, abbreviation or initials."""
+    word = atom.rstrip(",;:")
+    if not _PLAIN.fullmatch(atom) or word in _ABBREVIATIONS:
+        return False
+    return not word.isupper() or word in ("I", "A")
 
 
 def _has_letters(atom: str) -> bool:

@@ -52,10 +52,13 @@ class Warning:
     message: str
 
 
-def normalise(text: str, options: TextOptions, tags: Collection[str]) -> tuple[list[Span], list[Warning]]:
+def normalise(
+    text: str, options: TextOptions, tags: Collection[str], *, inside: bool = False
+) -> tuple[list[Span], list[Warning]]:
     """The spans of a cleaned text in words, no-break spaces inside what must not be cut, and what was left unread.
 
-    tags: event tags of the model, which stay. Raises TextError unsupported_language.
+    tags: event tags of the model, which stay. inside: text stands before and behind it. Raises TextError
+    unsupported_language.
     """
     warnings = unknown_tags(text, tags)
     if options.normalization == "off":
@@ -65,10 +68,8 @@ def normalise(text: str, options: TextOptions, tags: Collection[str]) -> tuple[l
     text, entities = set_aside(_ISO_TIME.sub(_date_and_time, text), options, tags)
     found = find_spans(text, options.language)
     unread = {span.language for span in found} - set(LANGUAGES)
-    spans = [
-        _read(span, entities, options, at_start=place == 0, at_end=place == len(found) - 1)
-        for place, span in enumerate(found)
-    ]
+    first, last = (None, None) if inside or not found else (found[0], found[-1])
+    spans = [_read(span, entities, options, at_start=span is first, at_end=span is last) for span in found]
     if unread and options.normalization == "on":
         raise TextError("unsupported_language", f"There are no rules for text in {', '.join(sorted(unread))}.")
     for code in sorted(unread):

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import accumulate
 
 from text import chinese, japanese, split
+from text.atoms import IS_WIDE
+from text.clean import clean
 from text.frontend import Segment, TextFrontend, Tokenizer
 from text.literals import LITERAL, LITERAL_BASE, Literal, fill_spoken, fill_tokens
 from text.normalise import Warning, normalise
-from text.options import TextOptions
+from text.options import AUTO, TextOptions
 from text.preparation import prepare
 from text.pronunciation import Capabilities
-from text.spans import Span, main_language
+from text.spans import Span, find_spans, main_language
 
+_DEFAULT_OPTIONS = TextOptions()
+_SHARED_SCRIPTS = ("en", "de", "es", "fr", "it", "ja")  # Latin letters, and characters that may be Chinese
 _TIGHT = ("zh", "yue", "ja")
 _OTHER_MARKS = split.ENGLISH_MARKS + "。？！；؟।"
 
@@ -40,6 +45,17 @@ class WordFrontend(TextFrontend):
         text, _, _ = prepare(text, options, (), self.capabilities)
         spans, _ = normalise(text, options, self._tags)
         return "".join(map(self._for_tokenizer, spans)).replace("\u00a0", " ").strip()
+
+    def portion(self, text: str, before: str, options: TextOptions = _DEFAULT_OPTIONS) -> str:
+        if not text.strip():
+            return ""
+        written, _, _ = prepare(text, options, (), self.capabilities)
+        options = replace(options, language=_language(before + text, options.language))
+        spans, _ = normalise(written, options, self._tags, inside=True)
+        spoken = "".join(map(self._for_tokenizer, spans)).replace("\u00a0", " ").strip()
+        before = before.rstrip()
+        parted = text[0].isspace() and before and spoken and not (IS_WIDE.match(before[-1]) or IS_WIDE.match(spoken))
+        return f" {spoken}" if parted else spoken
 
     def _segments(
         self, text: str, options: TextOptions, literals: Sequence[Literal]
@@ -81,6 +97,14 @@ class WordFrontend(TextFrontend):
         if not (self._katakana and _in_kanji(span) and japanese.has_dictionary()):
             return span.text
         return japanese.to_katakana(span.text)
+
+
+def _language(text: str, wanted: str) -> str:
+    """`wanted`, or, where that is to be found, the one that most of a text is in, if its letters leave that open."""
+    if wanted != AUTO:
+        return wanted
+    found = main_language(find_spans(clean(text)))
+    return found if found in _SHARED_SCRIPTS else AUTO
 
 
 def _in_kanji(span: Span) -> bool:

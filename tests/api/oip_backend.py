@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -69,6 +69,9 @@ class FakeBackend:
     async def encode(self, samples: bytes, sample_rate: int) -> Conditioning:
         self.encoded.append((np.frombuffer(samples, np.float32), sample_rate))
         return Conditioning(np.zeros(192, np.float32), np.zeros(0, np.int32), np.zeros((0, 80), np.float32))
+
+    def dictate(self, request: SpeechRequest, texts: AsyncIterator[str]) -> AsyncGenerator[Frame, None]:
+        raise AssertionError("no text arrives here")
 
     async def stream(self, request: SpeechRequest) -> AsyncGenerator[Frame, None]:
         self.requests.append(request)

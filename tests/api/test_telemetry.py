@@ -109,6 +109,54 @@ def test_a_request_that_fails_before_any_audio_is_no_stream(clock: Clock, counte
     assert counted() == (0, 0)
 
 
+def test_silence_is_as_long_as_the_listener_waited(clock: Clock) -> None:
+    def silence() -> float:
+        return REGISTRY.get_sample_value("cosyserve_audio_underrun_seconds_total", {"route": ROUTE}) or 0.0
+
+    before, stream = silence(), recording()
+    stream.audio(1000, streamed=True)
+    clock.now += 1.5  # 0.5 s of it in silence; what comes is played from now on
+    stream.audio(1000, streamed=True)
+    clock.now += 0.9
+    stream.audio(1000, streamed=True)
+    clock.now += 1.3  # of 1.1 s that were left
+    stream.finished("cancelled")
+    assert silence() - before == pytest.approx(0.5 + 0.2)
+
+
+def test_gaps_are_between_pieces_that_somebody_hears(clock: Clock) -> None:
+    def gaps() -> tuple[float, float]:
+        names = ("cosyserve_inter_chunk_gap_seconds_count", "cosyserve_inter_chunk_gap_seconds_sum")
+        count, seconds = (REGISTRY.get_sample_value(name, {"route": ROUTE}) or 0.0 for name in names)
+        return count, seconds
+
+    count, seconds = gaps()
+    for stream, streamed in ((recording(), True), (recording(), False)):
+        for _ in range(3):
+            stream.audio(1000, streamed=streamed)
+            clock.now += 0.4
+        stream.finished("ok")
+    assert gaps() == pytest.approx((count + 2, seconds + 0.8))
+
+
+@pytest.mark.parametrize("outcome", ["ok", "cancelled"])
+def test_only_what_ended_well_has_a_duration(clock: Clock, outcome: str) -> None:
+    def durations() -> float:
+        return REGISTRY.get_sample_value("cosyserve_request_duration_seconds_count", {"route": ROUTE}) or 0.0
+
+    def ends() -> float:
+        labels = {"route": ROUTE, "mode": "zero_shot", "outcome": outcome}
+        return REGISTRY.get_sample_value("cosyserve_requests_total", labels) or 0.0
+
+    before, counted = durations(), ends()
+    answer = Recording(ROUTE)
+    answer.started(RATE, "zero_shot")
+    answer.audio(1000)
+    answer.finished(outcome)
+    answer.finished("engine_error")
+    assert (durations() - before, ends() - counted) == ((1, 1) if outcome == "ok" else (0, 1))
+
+
 def test_active_streams_go_back_to_zero(clock: Clock) -> None:
     def active() -> float | None:
         return REGISTRY.get_sample_value("cosyserve_active_streams", {"route": ROUTE})

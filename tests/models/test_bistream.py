@@ -180,3 +180,20 @@ def test_an_impossible_id_is_an_error() -> None:
     stream.push(texts[0])
     with pytest.raises(ModelError):
         stream.accept(lm.eos)
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(("prompt_text", "prompt_speech", "needed"), [(0, 0, 10), (10, 75, 20), (17, 125, 38)])
+def test_a_prompt_is_told_before_the_text_so_a_long_one_delays_the_first_hop(
+    version: int, prompt_text: int, prompt_speech: int, needed: int
+) -> None:
+    """A first hop is 28 speech tokens; what people say has fewer than 5 text tokens in 15 of speech."""
+    lm = load(version)
+    stream = Bistream(lm, [1] * prompt_text, [1] * prompt_speech, end_of_prompt_id=lm.text_vocab)
+    given = spoken = 0
+    while spoken < 28:
+        stream.push([1])
+        given += 1
+        while spoken < 28 and stream.next_input() is not None:
+            spoken += stream.accept(1 if stream.forced is None else stream.forced) is not None
+    assert given == needed

@@ -46,3 +46,13 @@ def test_a_slot_that_was_left_is_written_from_its_start(slot: int, left: list[in
         cache.advance(cache.add(), length)
     cache.remove(slot)
     assert cache.next_positions(3).tolist() == left
+
+
+def test_a_position_that_is_taken_back_is_written_again() -> None:
+    cache = KVCache(2, 1, 4, slots=2, capacity=8)
+    for length in (1, 3):
+        cache.advance(cache.add(), length)
+    cache.advance_first(2)
+    cache.take_back(0)
+    assert cache.lengths == [1, 4]
+    assert cache.next_positions(2).tolist() == [1, 4]

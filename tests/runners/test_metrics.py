@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from prometheus_client import REGISTRY
 
+from models.voice_prefixes import VoicePrefixes
 from runners import gauges
-from tests.runners.engine import engine, greedy, speak, until, zero_shot_request
+from tests.runners.engine import engine, greedy, speak, tiny_model, until, zero_shot_request
 
 
 def value(gauge) -> float:
     (metric,) = gauge.collect()
     (sample,) = metric.samples
     return sample.value
+
+
+def value_of(name: str, **labels: str) -> float:
+    return REGISTRY.get_sample_value(name, labels) or 0.0
 
 
 async def test_the_queue_is_who_has_no_audio_yet() -> None:
@@ -107,3 +113,68 @@ def test_audio_without_work_or_of_no_length_changes_nothing() -> None:
     assert rate.per_second == 0
     rate.made(3.0)
     assert rate.per_second == 3
+
+
+async def test_a_stage_is_told_whom_it_worked_for() -> None:
+    steps: list[tuple[str, float, float, list]] = []
+    async with engine(2, greedy) as scheduler:
+        scheduler.stages.listeners.append(
+            lambda stage, began, ended, jobs: steps.append((stage, began, ended, list(jobs)))
+        )
+        jobs = [await scheduler.submit(zero_shot_request(2, seed=seed)) for seed in range(2)]
+        before = scheduler.steps
+        await until(lambda: not scheduler.jobs, timeout=60)
+        decoded = scheduler.steps - before
+    assert {stage for stage, *_ in steps} == {"prefill", "decode", "flow", "vocoder"}
+    assert all(began <= ended for _, began, ended, _ in steps)
+    assert [began for _, began, *_ in steps] == sorted(began for _, began, *_ in steps)
+    assert sum(stage == "decode" for stage, *_ in steps) == decoded
+    assert [who for stage, *_, who in steps if stage == "prefill"] == [[jobs[0]], [jobs[1]]]
+    assert any(len(who) == 2 for stage, *_, who in steps if stage == "decode")
+    for job in jobs:
+        assert sum(job in who for stage, *_, who in steps if stage == "flow") >= 2  # hop by hop
+
+
+async def test_memory_is_told_while_it_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = dict.fromkeys((gauges.KV_CACHE_BYTES, gauges.PREFIX_CACHE_BYTES), 0.0)
+    async with engine(2, greedy) as scheduler:
+        for gauge in most:
+            tell = gauge.set
+
+            def noted(size: float, gauge=gauge, tell=tell) -> None:
+                most[gauge] = max(most[gauge], size)
+                tell(size)
+
+            monkeypatch.setattr(gauge, "set", noted)
+        waits = value_of("cosyserve_queue_wait_seconds_count")
+        await speak(scheduler, zero_shot_request(2))
+        await until(lambda: value(gauges.PREFIX_CACHE_BYTES) == 0)
+        assert value_of("cosyserve_queue_wait_seconds_count") == waits + 1
+    assert all(size > 1000 for size in most.values())
+    assert most[gauges.KV_CACHE_BYTES] < most[gauges.PREFIX_CACHE_BYTES]
+    assert value(gauges.KV_CACHE_BYTES) == 0
+
+
+async def test_a_prompt_is_read_by_the_first_who_speaks_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    hits, misses = (f"cosyserve_voice_cache_{what}_total" for what in ("hits", "misses"))
+    voices = VoicePrefixes(1 << 30)
+    monkeypatch.setattr(tiny_model(2).token2wav, "voices", voices)
+    async with engine(2, greedy) as scheduler:
+        found, missed = value_of(hits, cache="prompt"), value_of(misses, cache="prompt")
+        for _ in range(3):
+            await speak(scheduler, zero_shot_request(2))
+        assert (value_of(hits, cache="prompt") - found, value_of(misses, cache="prompt") - missed) == (2, 1)
+        await until(lambda: value_of("cosyserve_voice_cache_bytes", cache="prompt") == voices.bytes > 0)
+
+
+async def test_values_that_are_not_finite_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with engine(2, greedy) as scheduler:
+
+        def broken(*arguments, **options):
+            raise FloatingPointError
+
+        before = value_of("cosyserve_nonfinite_audio_total")
+        monkeypatch.setattr(scheduler.model.lm, "extend", broken)
+        _, end = await speak(scheduler, zero_shot_request(2))
+        assert end["code"] == "nonfinite_audio"
+        assert value_of("cosyserve_nonfinite_audio_total") == before + 1

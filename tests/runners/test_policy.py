@@ -10,16 +10,20 @@ import torch
 from runners import memory
 from runners.memory import MemoryBudget, budget_bytes
 from runners.pace import Pace
-from runners.policy import AHEAD, BUFFERED, FIRST, PRESSING, Policy, Urgency, start_order
+from runners.policy import AHEAD, BUFFERED, FIRST, PRESSING, Policy, Shares, Urgency, start_order
 
 POLICY = Policy(low_water_seconds=0.5, patience_seconds=2.0, batch_seconds=0.3)
 NOW = 1000.0
 HOP = 50  # frames
 
 
-def utterance(*, stream=True, sent=0, ahead=0.0, submitted=0.0, waited=0.0, index=0, dry=None, decoded=0.0):
+def utterance(
+    *, stream=True, sent=0, ahead=0.0, submitted=0.0, waited=0.0, index=0, dry=None, decoded=0.0, tenant="", live=False
+):
     job = SimpleNamespace(
-        request=SimpleNamespace(stream=stream),
+        request=SimpleNamespace(stream=stream, tenant=tenant),
+        waits=sent == 0,
+        live=live,
         samples_sent=sent,
         seconds_ahead=ahead,
         submitted_at=submitted,
@@ -35,8 +39,12 @@ def pace(seconds_per_frame: float) -> Pace:
     return measured
 
 
-def kind(one, *, per_frame=0.001) -> int:
-    return POLICY.urgency(one, HOP, NOW, pace(per_frame)).kind
+def shares(*ones) -> Shares:
+    return Shares([one.job for one in ones])
+
+
+def kind(one, *others, per_frame=0.001) -> int:
+    return POLICY.urgency(one, HOP, NOW, pace(per_frame), shares(one, *others)).kind
 
 
 @pytest.mark.parametrize(
@@ -67,16 +75,19 @@ def test_nothing_waits_longer_than_its_patience(stream: bool) -> None:
 
 def test_the_order_among_equals() -> None:
     def order(*ones):
-        return sorted(range(len(ones)), key=lambda i: POLICY.urgency(ones[i], HOP, NOW, pace(0.001)))
+        inside = shares(*ones)
+        return sorted(range(len(ones)), key=lambda i: POLICY.urgency(ones[i], HOP, NOW, pace(0.001), inside))
 
     assert order(utterance(submitted=2.0), utterance(submitted=1.0)) == [1, 0]
+    few, many = utterance(submitted=9.0, tenant="few"), [utterance(tenant="many")] * 2
+    assert order(*many, few) == [2, 0, 1]
     assert order(utterance(sent=1, ahead=0.3), utterance(sent=1, ahead=-1.0), utterance()) == [2, 1, 0]
     assert order(utterance(sent=1, ahead=9.0), utterance(sent=1, ahead=3.0), utterance(stream=False)) == [1, 0, 2]
 
 
 def test_a_batch_is_what_time_allows_and_never_mixes_what_can_wait() -> None:
-    first, first_too, pressing = Urgency(FIRST, 1.0), Urgency(FIRST, 2.0), Urgency(PRESSING, -1.0)
-    ahead, buffered = Urgency(AHEAD, 3.0), Urgency(BUFFERED, 0.0)
+    first, first_too, pressing = Urgency(FIRST, (1.0,)), Urgency(FIRST, (2.0,)), Urgency(PRESSING, (-1.0,))
+    ahead, buffered = Urgency(AHEAD, (3.0,)), Urgency(BUFFERED, (0.0,))
     ready = [(buffered, 400), (ahead, 100), (pressing, 100), (first_too, 50), (first, 50)]
     assert POLICY.batch(ready, pace(0.001)) == [4, 3, 2]
     assert POLICY.batch(ready, pace(0.003)) == [4, 3]  # 0.3 s
@@ -94,7 +105,32 @@ def test_utterances_begin_in_the_order_in_which_they_are_wanted() -> None:
     whole = utterance(stream=False, index=2, submitted=1.0, decoded=49.0)
     silent = utterance(index=1, submitted=1.0, decoded=60.0)
     ones = [silent, ahead, whole, new, waited, dry]
-    assert sorted(ones, key=lambda one: start_order(one, 2.0)) == [dry, waited, new, whole, ahead, silent]
+    everybody = shares(*ones)
+    assert sorted(ones, key=lambda one: start_order(one, 2.0, everybody)) == [dry, waited, new, whole, ahead, silent]
+
+
+def test_the_tenant_that_has_fewest_under_way_begins_next() -> None:
+    live = [utterance(tenant="one", sent=1, live=True), utterance(tenant="two", sent=1, live=True)]
+    waiting = [utterance(tenant="one", submitted=1.0), utterance(tenant="two", submitted=2.0)]
+    new = utterance(tenant="three", submitted=3.0)
+    everybody = shares(*live, *live[:1], *waiting, new)
+    assert sorted([*waiting, new], key=lambda one: start_order(one, 2.0, everybody)) == [new, *reversed(waiting)]
+
+
+@pytest.mark.parametrize(
+    ("listeners", "others_inside", "expected"),
+    [(3, 1, AHEAD), (2, 1, PRESSING), (5, 4, PRESSING), (6, 4, AHEAD)],
+)
+def test_what_presses_for_one_with_many_waits_for_the_first_audio_of_one_with_few(
+    listeners: int, others_inside: int, expected: int
+) -> None:
+    pressing = [utterance(sent=1, ahead=0.1, tenant="many") for _ in range(listeners)]
+    waiting = [utterance(tenant="few", sent=int(n > 0)) for n in range(others_inside)]
+    assert kind(pressing[0], *pressing[1:], *waiting) == expected
+    late = utterance(sent=1, ahead=-2.0, tenant="many")
+    assert kind(late, *pressing, *waiting) == PRESSING  # not for ever
+    waiting[0].job.waits = False
+    assert kind(pressing[0], *pressing[1:], *waiting) == PRESSING
 
 
 def test_the_pace_follows_what_synthesis_takes() -> None:
@@ -126,12 +162,13 @@ def test_the_budget_is_what_container_and_machine_leave(tmp_path, monkeypatch: p
     cpu = torch.device("cpu")
     monkeypatch.setattr(memory, "_CGROUP", tmp_path)
     monkeypatch.setattr(memory, "_MEMINFO", tmp_path / "meminfo")
-    assert budget_bytes(cpu, 0) is None  # neither tells
+    assert budget_bytes(cpu) is None  # neither tells
     (tmp_path / "meminfo").write_text("MemTotal: 16000000 kB\nMemAvailable:   8000000 kB\n")
-    assert budget_bytes(cpu, 1_000_000_000) == int(0.6 * (8_192_000_000 - 1_000_000_000))
+    assert budget_bytes(cpu) == int(0.6 * 8_192_000_000)
     (tmp_path / "memory.max").write_text("max\n")
-    assert budget_bytes(cpu, 0) == int(0.6 * 8_192_000_000)
+    assert budget_bytes(cpu) == int(0.6 * 8_192_000_000)
     (tmp_path / "memory.max").write_text("4000000000\n")
     (tmp_path / "memory.stat").write_text("anon 1000000000\nfile 2000000000\n")
-    assert budget_bytes(cpu, 1_000_000_000) == int(0.6 * 2_000_000_000)
-    assert budget_bytes(cpu, 5_000_000_000) == 0
+    assert budget_bytes(cpu) == int(0.6 * 3_000_000_000)
+    (tmp_path / "memory.stat").write_text("anon 5000000000\nfile 0\n")
+    assert budget_bytes(cpu) == 0

@@ -64,9 +64,9 @@ def test_memory_is_shared_between_voices_and_streams(monkeypatch: pytest.MonkeyP
     limits = settings.engine_settings(model)
     assert (model.token2wav.voices.max_bytes, limits.memory_bytes) == (100_000_000, 300_000_000)
     monkeypatch.delenv("COSYSERVE_MEMORY_MB")
-    monkeypatch.setattr(memory, "budget_bytes", lambda device, mapped: 8 * mapped)
-    assert settings.engine_settings(model).memory_bytes == 6 * model.mapped_bytes
-    monkeypatch.setattr(memory, "budget_bytes", lambda device, mapped: None)
+    monkeypatch.setattr(memory, "budget_bytes", lambda device: 800_000_000)
+    assert settings.engine_settings(model).memory_bytes == 600_000_000
+    monkeypatch.setattr(memory, "budget_bytes", lambda device: None)
     assert settings.engine_settings(model).memory_bytes is None
 
 

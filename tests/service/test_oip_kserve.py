@@ -160,14 +160,14 @@ async def test_kserve_grpc_errors(service: InferenceServer) -> None:
 
 
 def test_requests_are_counted_with_their_outcomes(service: InferenceServer) -> None:
-    def count(outcome: str) -> float:
-        return gauge(service, f'cosyserve_requests_total{{outcome="{outcome}",route="oip"}}')
+    def count(mode: str, outcome: str) -> float:
+        return gauge(service, f'cosyserve_requests_total{{mode="{mode}",outcome="{outcome}",route="oip"}}')
 
-    before = [count("ok"), count("unknown_tensor")]
+    before = [count("preset", "ok"), count("none", "unknown_tensor")]
     for name in ("text", "wings"):
         tensor = {"name": name, "datatype": "BYTES", "shape": [1], "data": ["Hi."]}
         httpx.post(service.url + "/v2/models/narrator/infer", json={"inputs": [tensor]}, timeout=120)
-    assert [count("ok"), count("unknown_tensor")] == [before[0] + 1, before[1] + 1]
+    assert [count("preset", "ok"), count("none", "unknown_tensor")] == [before[0] + 1, before[1] + 1]
 
 
 def test_generate_stream_is_the_streamed_speech(service: InferenceServer) -> None:

@@ -117,7 +117,7 @@ def test_a_response_carries_the_request_id(http: httpx.Client) -> None:
 def test_metrics_count_requests_and_audio(http: httpx.Client) -> None:
     assert _speak(http).status_code == 200
     text = http.get("/metrics").text
-    assert 'cosyserve_requests_total{outcome="ok",route="speech"}' in text
+    assert 'cosyserve_requests_total{mode="preset",outcome="ok",route="speech"}' in text
     assert "cosyserve_ttfa_seconds_bucket" in text
     assert "cosyserve_audio_seconds_total" in text
 

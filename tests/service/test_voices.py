@@ -62,4 +62,4 @@ def test_its_preview_is_heard_and_the_metrics_count_it(http: httpx.Client, voice
     http.get(VOICES)
     metrics = http.get("/metrics").text
     assert 'cosyserve_voices{state="usable"} 1.0' in metrics
-    assert 'cosyserve_requests_total{outcome="ok",route="voice_preview"}' in metrics
+    assert 'cosyserve_requests_total{mode="saved",outcome="ok",route="voice_preview"}' in metrics
