@@ -23,6 +23,7 @@ UNCOUNTED = {
     "explain_unsupported",
     "rate_limited",
     "deadline_exceeded",
+    "issuer_unavailable",
     "voice_store_off",
     "voice_store_read_only",
 }
