@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -59,7 +59,10 @@ def measure_model(name: str, folder: Path, effort: Effort) -> ModelReport:
     """In a process of its own: it keeps what it has loaded."""
     torch.set_num_threads(effort.threads)
     models = _load(folder)
-    settings = {precision: engine_settings(model) for precision, model in models.items()}
+    # Upstream's structure refuses nobody either.
+    settings = {
+        precision: replace(engine_settings(model), max_ttfa_seconds=None) for precision, model in models.items()
+    }
     precision, model = list(models.items())[-1]
     loads = _loads(name, model, settings[precision], effort) if effort.clients else ()
     _tell(name, f"{effort.streams} streams beside upstream's structure")

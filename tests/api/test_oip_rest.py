@@ -568,7 +568,7 @@ async def test_predict_is_one_request_to_the_engine_at_a_time_and_one_in_the_met
 
 
 def _metric(name: str) -> float:
-    labels = {"route": "oip", "outcome": "ok"} if name == "requests_total" else {"route": "oip"}
+    labels = {"route": "oip", "mode": "preset", "outcome": "ok"} if name == "requests_total" else {"route": "oip"}
     return REGISTRY.get_sample_value(f"cosyserve_{name}", labels) or 0.0
 
 

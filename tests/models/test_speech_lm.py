@@ -301,7 +301,7 @@ def test_the_cache_of_reduced_precision_takes_half_the_memory() -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux's account of mappings")
 @pytest.mark.parametrize("dtype", [torch.float32, *REDUCED])
-def test_a_file_that_was_converted_does_not_stay_in_memory(tmp_path: Path, dtype: torch.dtype) -> None:
+def test_the_file_does_not_stay_in_memory(tmp_path: Path, dtype: torch.dtype) -> None:
     folder = folder_with(tmp_path, lambda s: s.update(_wide(s)))
     config = folder / "CosyVoice-BlankEN" / "config.json"
     config.write_text(json.dumps(json.loads(config.read_text()) | {"intermediate_size": WIDE}))
@@ -309,10 +309,7 @@ def test_a_file_that_was_converted_does_not_stay_in_memory(tmp_path: Path, dtype
     cache = lm.new_cache()
     lm.extend(cache, cache.add(), lm.build_input([1, 2, 3]))
     layers = 2 * 3 * WIDE * 64 * 4
-    if dtype == torch.float32:
-        assert _resident(folder / "llm.pt") > 0.9 * layers
-    else:
-        assert _resident(folder / "llm.pt") < 0.3 * layers
+    assert _resident(folder / "llm.pt") < 0.3 * layers
 
 
 WIDE = 8192

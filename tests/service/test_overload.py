@@ -47,6 +47,17 @@ async def _ask_at_once(server: Server, count: int) -> list[Answer]:
         return list(await asyncio.gather(*(_ask(http) for _ in range(count))))
 
 
+def _heard(server: Server) -> Answer:
+    """As a client hears it that comes again when it is told to."""
+    for _ in range(10):
+        (answer,) = asyncio.run(_ask_at_once(server, 1))
+        if answer.status != 429:
+            break
+        time.sleep(int(answer.headers["retry-after"]))
+    assert answer.status == 200
+    return answer
+
+
 @pytest.fixture
 def idle(server: Server) -> Server:
     until(lambda: gauge(server, "cosyserve_engine_requests") == 0, 60)
@@ -82,7 +93,6 @@ def test_readers_that_stall_hold_nobody_up(idle: Server) -> None:
             client.sendall(head.encode() + body)
         until(lambda: gauge(idle, "cosyserve_engine_requests") == 2, 30)
         until(lambda: gauge(idle, "cosyserve_queue_depth") == 0, 30)
-        (answer,) = asyncio.run(_ask_at_once(idle, 1))
-        assert answer.status == 200
+        answer = _heard(idle)
         assert len(answer.body) > 24_000
     assert until(lambda: gauge(idle, "cosyserve_engine_requests") == 0, 5) < 5
