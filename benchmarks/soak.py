@@ -89,6 +89,7 @@ async def soak(seconds: float, requests: int, clients: int, seed: int, flat: flo
             "COSYSERVE_VOICES": voices,
             "COSYSERVE_UPSTREAM_ROUTES": "1",
             "COSYSERVE_MEMORY_MB": str(MEMORY_MB),
+            "COSYSERVE_MAX_TTFA": "none",  # all are to be answered
             "GRPC_PORT": str(grpc_port),
             "MODEL_DIR": "",
         }

@@ -18,30 +18,10 @@ from tests.service.nginx import CONF, needs_nginx, rendered
 
 FOLDER = ROOT / "deploy" / "compose"
 # What the compose specification knows, of what is used here.
-SERVICE = frozenset(
-    [
-        "image",
-        "restart",
-        "user",
-        "read_only",
-        "tmpfs",
-        "cap_drop",
-        "security_opt",
-        "pids_limit",
-        "mem_limit",
-        "cpus",
-        "environment",
-        "volumes",
-        "stop_grace_period",
-        "healthcheck",
-        "logging",
-        "networks",
-        "ports",
-        "extra_hosts",
-        "depends_on",
-        "deploy",
-    ]
-)
+SERVICE = {"image", "restart", "user", "read_only", "tmpfs", "cap_drop", "security_opt", "pids_limit", "mem_limit"} | {
+    *("cpus", "environment", "volumes", "stop_grace_period", "healthcheck", "logging", "networks", "ports"),
+    *("extra_hosts", "depends_on", "deploy"),
+}
 
 
 def loaded(name: str) -> dict[str, Any]:
