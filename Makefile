@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 override TEXT := $(value TEXT)
 export TEXT VOICE MODEL_DIR HOST PORT VARIANT
 
-.PHONY: demo serve test bench soak fuzz operations lint types bento image image-test lock model-import smoke clean
+.PHONY: demo serve test bench soak fuzz operations lint types bento image image-test lock model-import smoke compose-test clean
 
 demo: $(VENV)/.demo
 	@$(BIN)/python -m launch.demo
@@ -61,7 +61,7 @@ model-import: $(VENV)/.demo
 
 # The image's locks: every package pinned, for the Python of the base image in Containerfile.template. On a CPU the same
 # torch release needs none of CUDA's packages; on a GPU onnxruntime-gpu takes onnxruntime's place.
-COMPILE = $(BIN)/uv pip compile pyproject.toml --constraint $$new/torch.txt --quiet --python-version 3.11 \
+COMPILE = $(BIN)/uv pip compile pyproject.toml --extra jwt --extra otlp --constraint $$new/torch.txt --quiet --python-version 3.11 \
 	--python-platform x86_64-manylinux_2_28 --no-emit-index-url --no-annotate --no-header --upgrade
 lock: $(VENV)/.dev
 	set -e; new=$$(mktemp -d); trap 'rm -r "$$new"' EXIT; \
@@ -77,6 +77,10 @@ smoke: $(VENV)/.test
 # Needs root, podman, runc and debootstrap.
 image-test: $(VENV)/.test
 	$(BIN)/python -m pytest tests/image -m image -s
+
+# Two services behind nginx, killed and restarted. Needs Debian's nginx.
+compose-test: $(VENV)/.test
+	$(BIN)/python -m pytest tests/service -m compose -s
 
 clean:
 	rm -rf $(VENV) out

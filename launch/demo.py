@@ -10,7 +10,8 @@ import wave
 from pathlib import Path
 from typing import Any
 
-from api.auth import KEYS, KEYS_FILE
+from api.jwt_settings import AUDIENCE, ISSUER, JWKS
+from api.keyring import KEYS, KEYS_FILE
 from launch.server import ROOT, LaunchError, Server, address, check, free_port
 from launch.terminal import ProgressLine, run
 
@@ -25,7 +26,9 @@ def demo(progress: ProgressLine) -> None:
     voice = os.environ.get("VOICE") or None
     host, port = address(free_port())
     check(host, port)
-    with Server(port, host, env=dict.fromkeys((KEYS, KEYS_FILE))) as server:  # nobody else is to use it
+    with Server(
+        port, host, env=dict.fromkeys((KEYS, KEYS_FILE, JWKS, ISSUER, AUDIENCE))
+    ) as server:  # nobody else is to use it
         server.wait_ready(progress=progress.starting)
         progress.clear()
         report = speak(server.url, text, voice, ROOT / "out" / "demo.wav", progress)

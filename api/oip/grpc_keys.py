@@ -61,8 +61,6 @@ def _keyed(handler: Any, keys: KeyRing, name: str) -> grpc.RpcMethodHandler:
         with ExitStack() as running:
             try:
                 caller = await let_in()
-                if (call := current()) is not None:
-                    call.caller = caller.name
                 running.enter_context(caller.meter.request())
             except ApiError as problem:
                 await _refuse(context, problem)

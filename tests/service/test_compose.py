@@ -30,7 +30,7 @@ from tests.service.conftest import recording
 from tests.service.nginx import Nginx, needs_nginx
 from tests.service.oip_server import LONG, gauge, until
 
-pytestmark = [pytest.mark.smoke, needs_nginx]
+pytestmark = [pytest.mark.compose, needs_nginx]
 
 KEY = new_key()
 BEARER = {"Authorization": f"Bearer {KEY}"}
