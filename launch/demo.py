@@ -26,9 +26,8 @@ def demo(progress: ProgressLine) -> None:
     voice = os.environ.get("VOICE") or None
     host, port = address(free_port())
     check(host, port)
-    with Server(
-        port, host, env=dict.fromkeys((KEYS, KEYS_FILE, JWKS, ISSUER, AUDIENCE))
-    ) as server:  # nobody else is to use it
+    ours = dict.fromkeys((KEYS, KEYS_FILE, JWKS, ISSUER, AUDIENCE))  # nobody else is to use it
+    with Server(port, host, env=ours) as server:
         server.wait_ready(progress=progress.starting)
         progress.clear()
         report = speak(server.url, text, voice, ROOT / "out" / "demo.wav", progress)
