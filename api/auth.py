@@ -34,7 +34,7 @@ OPEN_FOLDERS = ("/ui/", "/docs/", "/static_content/")
 
 @dataclass(frozen=True)
 class Caller:
-    """`name`: the key's, or the token's subject."""
+    """`name`: the key's, or `token:` and the token's subject, which no key's name is: a key's has no colon."""
 
     name: str
     scopes: frozenset[str]
@@ -76,8 +76,8 @@ class KeyRing:
         if self._tokens is None or presented.count(".") != 2:
             raise ApiError(401, "invalid_api_key", "The API key is not known here.")
         token = await self._tokens.read(presented)
-        meter = self._meters.of(f"token:{token.subject}", self._default)  # no key's name has a colon
-        return Caller(token.subject, token.scopes, meter)
+        name = f"token:{token.subject}"
+        return Caller(name, token.scopes, self._meters.of(name, self._default))
 
 
 def _tokens(environment: Mapping[str, str]) -> Tokens | None:

@@ -9,10 +9,9 @@ from typing import Any
 from fastapi.responses import StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
-from api import exchange
 from api.deadlines import done_within
 from api.errors import ApiError, as_api_error
-from api.telemetry import Recording
+from api.telemetry import Recording, ended
 
 SEND_SECONDS = 60.0
 """A client that takes nothing for so long has stalled, as in a WebSocket session."""
@@ -41,6 +40,6 @@ class EngineStream(StreamingResponse):
             raise
         finally:
             self._recording.finished("cancelled")  # unless the content has said how it ended
-            exchange.ended(self._recording.outcome or "ok")
+            ended(self._recording.outcome or "ok")
             await self._content.aclose()
             await self._frames.aclose()

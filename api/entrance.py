@@ -83,6 +83,7 @@ def _note(exchange: Exchange, message: Message) -> None:
         exchange.status = 101
     elif message["type"] == "websocket.close":
         if message.get("code", _NORMAL_CLOSE) != _NORMAL_CLOSE:
+            exchange.close_code = message["code"]
             exchange.ended(message.get("reason") or "closed")
     elif "status" in message:
         exchange.status = message["status"]

@@ -24,10 +24,12 @@ logger = logging.getLogger("cosyserve.request")
 LOG_INPUT = "COSYSERVE_LOG_INPUT"
 UNMATCHED = "unmatched"
 """The route of what there is none for: a path that is no route's may hold anything."""
-_CLIENTS_FAULTS = frozenset(["idle_timeout", "deadline_exceeded"])
+_CLIENTS_FAULTS = frozenset(["idle_timeout", "deadline_exceeded", "client_stalled"])
 """Those that the status does not tell."""
 _FAULTY = frozenset(["INTERNAL", "UNKNOWN", "UNAVAILABLE", "UNIMPLEMENTED"])
 """Statuses of gRPC."""
+_FAULTY_CLOSES = frozenset([1011, 1012, 1013])
+"""Of a WebSocket (RFC 6455 and its registry): the server failed, it stops, it has no room."""
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
@@ -35,6 +37,7 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 class Exchange:
     """What is known so far. `route`: the pattern, not the path. `outcome`: a code, once something went wrong.
     `session`: it may last, and most of that time is the client's. `quiet`: of no interest if it ends well.
+    `recorded`: a Recording counts it. `close_code`: of a WebSocket that did not end well.
 
     `queued_s`: seconds in the engine before its first step. `first_audio_s`: to the first audio. `texts`: as asked for.
     """
@@ -47,7 +50,9 @@ class Exchange:
     quiet: bool = False
     route: str = UNMATCHED
     status: int | str | None = None
+    close_code: int | None = None
     outcome: str | None = None
+    recorded: bool = False
     caller: str | None = None
     mode: str | None = None
     characters: int = 0
@@ -66,6 +71,8 @@ class Exchange:
         """Whether it failed for a reason that its client could not have avoided."""
         if not self.failed or self.outcome in _CLIENTS_FAULTS:
             return False
+        if self.close_code is not None:
+            return self.close_code in _FAULTY_CLOSES
         if isinstance(self.status, str):
             return self.status in _FAULTY
         return self.status is None or not 400 <= self.status < 500
@@ -116,12 +123,6 @@ _CURRENT: ContextVar[Exchange | None] = ContextVar("exchange", default=None)
 def current() -> Exchange | None:
     """That which this code runs for."""
     return _CURRENT.get()
-
-
-def ended(outcome: str) -> None:
-    """`Exchange.ended` of the current one, if there is any."""
-    if (exchange := _CURRENT.get()) is not None:
-        exchange.ended(outcome)
 
 
 @contextmanager

@@ -22,7 +22,8 @@ ALGORITHMS = frozenset(("RS256", "ES256", "EdDSA"))
 """Signatures of a private key alone: none, and those that whoever can check them can make, are not among them."""
 MAX_AGE, MIN_GAP = 300.0, 10.0  # seconds: keys are asked for again after; between two askings
 _TIMEOUT, _MAX_BYTES = 5.0, 2**20
-_NO_SET = (ValueError, RecursionError, jwt.PyJWTError)
+# What comes out of JSON that nobody has checked.
+_NO_SET = (ValueError, TypeError, AttributeError, RecursionError, jwt.PyJWTError)
 Keys = list[jwt.PyJWK]
 
 
@@ -32,7 +33,7 @@ class KeySource(Protocol):
 
 
 def parse_jwks(text: str) -> Keys:
-    """The keys that may sign a token. Raises ValueError, RecursionError or jwt.PyJWTError where there are none."""
+    """The keys that may sign a token. Raises one of `_NO_SET` where there are none."""
     found = [
         key
         for key in jwt.PyJWKSet.from_json(text).keys

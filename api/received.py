@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.connection import CLIENT_CLOSED_REQUEST
 from api.errors import as_api_error
-from api.telemetry import NO_MODE, RECEIPT, REQUESTS, SESSIONS, Receipt, ended
+from api.exchange import current
+from api.telemetry import NO_MODE, REQUESTS, SESSIONS
 
 # What probes, pages and lists answer is nobody's speech: their share would hide that of errors.
 _ROUTES = tuple(
@@ -44,23 +44,22 @@ def route_of(scope: Scope) -> str | None:
 
 @contextmanager
 def received(route: str, *, session: bool = False) -> Iterator[None]:
-    """The block answers what came to `route`, one request or a session of many."""
-    receipt = Receipt()
-    token = RECEIPT.set(receipt)
+    """The block answers what came to `route`, one request or a session of many, within its exchange."""
+    exchange = current()
+    assert exchange is not None, "whatever comes is an exchange"
     try:
         yield
     except (asyncio.CancelledError, ClientDisconnect):
-        ended("cancelled")
+        exchange.ended("cancelled")
         raise
     except Exception as error:
-        ended(as_api_error(error).code)
+        exchange.ended(as_api_error(error).code)
         raise
     finally:
-        RECEIPT.reset(token)
-        outcome = receipt.outcome or "ok"
+        outcome = exchange.outcome or "ok"
         if session:
             SESSIONS.labels(route, outcome).inc()
-        elif not receipt.recorded:
+        elif not exchange.recorded:
             REQUESTS.labels(route, NO_MODE, outcome).inc()
 
 
@@ -75,12 +74,5 @@ class Received:
         if (route := route_of(scope)) is None:
             await self._app(scope, receive, send)
             return
-
-        async def send_and_see(message: Message) -> None:
-            if message["type"] == "http.response.start" and (status := message["status"]) >= 400:
-                # What has a code has said it before.
-                ended("cancelled" if status == CLIENT_CLOSED_REQUEST else "http_error")
-            await send(message)
-
         with received(route, session=scope["type"] == "websocket"):
-            await self._app(scope, receive, send_and_see)
+            await self._app(scope, receive, send)

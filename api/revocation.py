@@ -11,6 +11,7 @@ from starlette.types import Message, Receive, Send
 from starlette.websockets import WebSocketDisconnect
 
 from api.errors import ApiError
+from api.telemetry import ended
 
 CHECK_SECONDS = 2.0
 POLICY_VIOLATION = 1008  # RFC 6455, section 7.4.1
@@ -43,6 +44,7 @@ class Watch:
             except ApiError as problem:
                 if problem.status in (401, 403):
                     self.problem = problem
+                    ended(problem.code)  # before what it interrupts ends as if its client had left
 
     async def meanwhile(self, work: Awaitable[Value], otherwise: Value) -> Value:
         """The result of `work`, or `otherwise` as soon as the caller is not let in any more."""

@@ -15,7 +15,8 @@ _READS = frozenset(("GET", "HEAD", "OPTIONS"))
 _EVERY = None  # method
 
 # The first that fits: methods, path, and scopes of which a caller needs one. What nothing fits needs `admin`, so that a
-# route which is forgotten here is closed rather than open.
+# route which is forgotten here is closed rather than open, and so is a route's path with a line break behind it, which
+# Starlette takes for the route's. No rule may be so wide that it has another one's.
 _RULES = tuple(
     (methods, re.compile(path, re.DOTALL), scopes)
     for methods, path, scopes in (
@@ -23,7 +24,7 @@ _RULES = tuple(
         (_EVERY, r"/v1/audio/voices/[^/]+/preview", _SPEECH),
         (_READS, r"/v1/(audio/voices|pronunciation-dictionaries)(/.*)?", _EITHER),
         (_EVERY, r"/v1/(audio/voices|pronunciation-dictionaries)(/.*)?", _VOICES),
-        (_EVERY, r"/v1/(audio|text)/.*|/inference_\w+|/api-ws/.*", _SPEECH),
+        (_EVERY, r"/v1/audio/(speech(/.*)?|voice-conversion)|/v1/text/.*|/inference_\w+|/api-ws/.*", _SPEECH),
         (_EVERY, r"/v1/models/.*:(predict|explain)|/v2/models/.*", _SPEECH),
     )
 )

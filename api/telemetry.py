@@ -6,13 +6,11 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from api import exchange
 from api.errors import as_api_error
+from api.exchange import current
 from api.tracing import stepped
 from runners.stages import ENCODE_AUDIO, StageRecorder
 
@@ -44,22 +42,10 @@ STAGES = StageRecorder(stepped)
 """The stage of this process: encode_audio."""
 
 
-@dataclass
-class Receipt:
-    """Of what came over HTTP or as a WebSocket: whether a Recording has it, and, where known, how it ended."""
-
-    recorded: bool = False
-    outcome: str | None = None
-
-
-RECEIPT: ContextVar[Receipt | None] = ContextVar("receipt", default=None)
-
-
 def ended(outcome: str) -> None:
     """How what is being answered ended, unless that is known already."""
-    exchange.ended(outcome)
-    if (receipt := RECEIPT.get()) is not None and receipt.outcome is None:
-        receipt.outcome = outcome
+    if (exchange := current()) is not None:
+        exchange.ended(outcome)
 
 
 class Recording:
@@ -82,8 +68,8 @@ class Recording:
         self._ahead = ahead
         self._dry = False
         ACTIVE.labels(route).inc()
-        if (receipt := RECEIPT.get()) is not None:
-            receipt.recorded = True
+        if (exchange := current()) is not None:
+            exchange.recorded = True
 
     def started(self, sample_rate: int, mode: str = NO_MODE) -> None:
         """`mode`: in which the model is to speak."""

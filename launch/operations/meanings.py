@@ -62,7 +62,10 @@ MEANINGS = {
         "a page of another site, or another name of this server",
         "set API keys, or see `COSYSERVE_ALLOW_OPEN`",
     ),
-    "overloaded": ("there are as many requests inside as may be, or too large ones", f"{_RETRY}; add replicas"),
+    "overloaded": (
+        "as many requests inside as may be, too large ones, or the first audio would come after `COSYSERVE_MAX_TTFA`",
+        f"{_RETRY}; add replicas",
+    ),
     "payload_too_large": ("the body or message is over the limit", "send less"),
     "rate_limited": ("the key has used what it may", _RETRY),
     "ref_audio_clipped": ("the recording is cut off at full scale", "record it more softly"),

@@ -74,7 +74,7 @@ async def test_a_token_comes_in_with_its_subject_and_scopes(algorithm: str, name
     keys = ring(str(path), **{KEY_LIMITS: "concurrent=3"})
     given = token(algorithm, "one" if named else None, scope="openid speech admin", scp=["voices", "mail", 7])
     caller = await keys.caller(f"Bearer {given}")
-    assert (caller.name, caller.scopes) == ("alice", {SPEECH, VOICES, ADMIN})
+    assert (caller.name, caller.scopes) == ("token:alice", {SPEECH, VOICES, ADMIN})
     assert caller.meter.limits == KeyLimits(concurrent=3)
     assert (await keys.caller(f"Bearer {token(algorithm, scope=None)}")).scopes == frozenset()
     assert (await keys.caller(f"Bearer {token(algorithm, scope=None, scp='voices x')}")).scopes == {VOICES}
@@ -188,7 +188,9 @@ async def test_new_keys_are_found_and_invented_ones_ask_the_issuer_seldom(runnin
         {"status": 302, "headers": {"Location": "/elsewhere"}},
         {"body": "not JSON"},
         {"body": "[" * 100_000},
+        {"body": "[]"},
         {"body": '{"keys": []}'},
+        {"body": '{"keys": [{"kty": "RSA", "alg": ["RS256"]}]}'},
         {"body": jwks(SYMMETRIC)},
         {"body": "x" * (2**20 + 1)},
     ],
@@ -221,11 +223,12 @@ async def test_a_changed_file_changes_the_issuers_keys(tmp_path: Path, caplog: p
     (tmp_path / "next").write_text(jwks(jwk("EdDSA", "two")))
     os.replace(tmp_path / "next", path)
     assert [await refusal(keys, given) for given in (token(), token("EdDSA", "two"))] == [(401, "invalid_token"), None]
-    path.write_text("{}")
-    assert await refusal(keys, token("EdDSA", "two")) is None
+    for bad in ("{}", "[]", "null"):
+        path.write_text(bad)
+        assert await refusal(keys, token("EdDSA", "two")) is None
     path.unlink()
     assert await refusal(keys, token("EdDSA", "two")) is None
-    assert len(caplog.records) == 2
+    assert len(caplog.records) == 4
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,15 @@ import logging
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
+from starlette.websockets import WebSocketDisconnect
 
+from api.app import create_app
 from api.errors import ApiError
 from api.exchange import begun
 from api.logs import JsonLines, TextLines, configure
+from runners.request import ModelInfo
+from tests.api.oip_backend import FakeBackend
 
 SECRET = "xylophonist"
 
@@ -63,6 +68,30 @@ def test_a_line_within_a_request_has_its_id() -> None:
     with begun({"x-request-id": "mine"}, "GET"):
         assert json.loads(JsonLines().format(_record()))["request_id"] == "mine"
     assert "request_id" not in json.loads(JsonLines().format(_record()))
+
+
+class Broken(FakeBackend):
+    async def describe(self) -> ModelInfo:
+        raise ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("backend", "outcome", "level"),
+    [(FakeBackend(), "invalid_type", logging.INFO), (Broken(), "internal_error", logging.WARNING)],
+)
+def test_only_a_session_that_the_server_broke_is_a_warning(
+    backend: FakeBackend, outcome: str, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        caplog.at_level(logging.INFO, "cosyserve.request"),
+        pytest.raises(WebSocketDisconnect),
+        TestClient(create_app(backend)).websocket_connect("/v1/audio/speech/stream") as socket,
+    ):
+        socket.send_bytes(b"no text")
+        while True:
+            socket.receive_json()
+    (record,) = (one for one in caplog.records if one.name == "cosyserve.request")
+    assert (record.__dict__["fields"]["outcome"], record.levelno) == (outcome, level)
 
 
 @pytest.mark.parametrize(("asked", "told"), [("1", SECRET), ("0", None), (None, None)])

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import yaml
 
+from api.app import create_app
 from api.arrival import MAX_BODY_BYTES, MAX_BYTES_BY_PATH
 from api.auth import KeyRing
 from api.jwt_tokens import MAX_TOKEN
-from launch.server import ROOT
-from tests.service.nginx import CONF, needs_nginx, rendered
+from api.oip.grpc_server import GrpcServer
+from api.oip.messages import SERVICE as INFERENCE
+from api.oip.messages import message
+from launch.server import ROOT, free_port
+from tests.api.oip_backend import FakeBackend
+from tests.service.nginx import CONF, Nginx, needs_nginx, rendered
 
 FOLDER = ROOT / "deploy" / "compose"
 # What the compose specification knows, of what is used here.
@@ -46,6 +53,27 @@ def test_nginx_lets_through_what_the_servers_take() -> None:
     assert header is not None
     assert max(MAX_BODY_BYTES, *MAX_BYTES_BY_PATH.values()) < int(body[1]) << 20 < 2 * max(MAX_BYTES_BY_PATH.values())
     assert int(header[1]) << 10 > MAX_TOKEN + 1000
+
+
+@needs_nginx
+async def test_a_grpc_call_may_have_more_messages_than_a_body_has_room_for(tmp_path: Path) -> None:
+    draining, there = asyncio.Event(), free_port()
+    server = GrpcServer(create_app(FakeBackend()).state.inference, draining)
+    await server.start(f"127.0.0.1:{there}")
+    servers = {f"tts-{number}:{port}": there for number in (1, 2) for port in (8080, 8081)}
+    asked = message("ModelInferRequest")(model_name="nobody", raw_input_contents=[bytes(4 << 20)])
+    try:
+        with Nginx(servers, tmp_path) as nginx:
+            async with grpc.aio.insecure_channel(nginx.grpc_address) as channel:
+                call = channel.stream_stream(f"/{INFERENCE}/ModelStreamInfer")(timeout=30)
+                for _ in range(8):  # 32 MiB
+                    await call.write(asked.SerializeToString())
+                    assert b"invalid_tensor" in await call.read()
+                await call.done_writing()
+                assert await call.code() is grpc.StatusCode.OK
+    finally:
+        draining.set()
+        await server.drained()
 
 
 @pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])

@@ -46,7 +46,8 @@ class Watched:
         return self.server.log.read_text()
 
     def lines(self) -> list[dict[str, Any]]:
-        return [json.loads(line) for line in self.log.splitlines()]
+        whole, _, _ = self.log.rpartition("\n")  # the last line may be on its way
+        return [json.loads(line) for line in whole.splitlines()]
 
     def line(self, request_id: str) -> dict[str, Any]:
         """The one line of that request."""
