@@ -185,6 +185,8 @@ class Narrator:
                 await self._tell_failure(utterance, failure, listener)
         finally:
             await sentence.close()
+            if (arriving := sentence.line.wish.arriving) is not None:
+                arriving.end()  # what is written from now on is nothing to it, whatever ended it
             self._current = None
 
     async def _perform(self, sentence: _Sentence, listener: Listener) -> None:

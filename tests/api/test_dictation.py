@@ -92,9 +92,11 @@ def test_a_phoneme_voice_reads_no_portions() -> None:
 
 @dataclass
 class Listening(FakeBackend):
-    """An engine that takes text while it speaks: a hop for every three portions, and one at the end."""
+    """An engine that takes text while it speaks: a hop for every three portions, and one at the end. `longest`: the
+    portions after which the model ends an utterance, whatever is still to come."""
 
     texts: list[list[str]] = field(default_factory=list)
+    longest: int | None = None
 
     def __post_init__(self) -> None:
         self.frontend = frontend(self.version)  # type: ignore[assignment]
@@ -115,6 +117,8 @@ class Listening(FakeBackend):
                     raise self.error
                 if len(heard) % 3 == 0:
                     yield Frame(FrameKind.AUDIO, made(request.seed, len(heard)).tobytes())
+                if len(heard) == self.longest:
+                    break
             yield Frame(FrameKind.AUDIO, made(request.seed, 0).tobytes())
             yield Frame.of(FrameKind.SEGMENT, end=1)
             yield Frame.of(FrameKind.END, finish_reason="stop", text_tokens=1, speech_tokens=2)
@@ -195,6 +199,18 @@ async def test_who_pauses_gives_up_the_place_and_goes_on_later(monkeypatch: pyte
     assert (
         "".join(sentence.done["text"] for sentence in session.sentences) == "One two three four five six seven eight."
     )
+
+
+async def test_what_is_written_after_the_model_has_ended_an_utterance_is_spoken_by_the_next() -> None:
+    backend = Listening(longest=6)
+    async with live_server(backend) as server, server.session() as session:
+        await session.say("session.config", format="pcm", policy="model")
+        await write(session, ["One ", "two ", "three ", "four ", "five ", "six ", "seven "])
+        await session.until("audio.done")
+        await write(session, ["eight ", "nine ", "ten."])
+        await session.say("input.done")
+        await session.until("session.done")
+    assert [text for heard in backend.texts for text in "".join(heard).split()][-3:] == ["eight", "nine", "ten."]
 
 
 async def test_what_cannot_be_read_is_an_error_of_its_utterance_alone() -> None:
