@@ -18,12 +18,12 @@ from text.errors import TextError
 from text.frontend import Segment, TextFrontend
 from text.incremental import IncrementalText, Portion
 from text.options import TextOptions
+from text.split import ends_in
 
 PAUSE_SECONDS = 5.0
 """Who writes nothing for so long is not waited for: a place in the engine is given up with what was written."""
 _CONTEXT = 200  # characters before a portion that tell its language
 _STOPS = frozenset(".!?。！？…｡؟।;；:：")
-_CLOSING = "\"\u201d\u2019')\uff09]\u3011\u300b\u300d\u300f"
 
 
 class Arriving:
@@ -49,8 +49,8 @@ class Arriving:
         if self.ended:
             return
         self.ended = True
-        if self._spoken.rstrip(_CLOSING)[-1:] not in _STOPS:
-            self._say("." if self._spoken[-1:].isascii() else _stop_after(self._spoken))
+        if not ends_in(self._spoken, _STOPS):
+            self._say("。" if "\u2e80" <= self._spoken[-1:] <= "\u9fff" else ".")
         self._news.set()
 
     def segment(self) -> Segment:
@@ -146,7 +146,3 @@ class Dictation:
         current.put(read.portion.text, read.spoken, read.tokens)
         if read.portion.ends:
             self.end()
-
-
-def _stop_after(spoken: str) -> str:
-    return "。" if "\u2e80" <= spoken[-1:] <= "\u9fff" else "."

@@ -14,7 +14,7 @@ from api.tracing import stage
 from audio.decode import MAX_PEAK, Audio, check_reference, decode_reference, parse_data_url
 from audio.errors import AudioError
 from models.conditioning import Conditioning
-from runners.gauges import REFERENCE_CACHE, VOICE_CACHE_BYTES, VOICE_CACHE_HITS, VOICE_CACHE_MISSES
+from runners.gauges import REFERENCE_CACHE, VOICE_CACHE_BYTES, voice_looked_up
 
 # A data URL, a link, the bytes of a sound file, or decoded audio.
 Reference = str | bytes | Audio
@@ -42,7 +42,7 @@ class ReferenceVoices:
             reference = await self.read(reference)
         key = await run_in(DECODERS, _content_hash, reference)
         encoding = self._known.get(key)
-        (VOICE_CACHE_MISSES if encoding is None else VOICE_CACHE_HITS).labels(REFERENCE_CACHE).inc()
+        voice_looked_up(REFERENCE_CACHE, encoding is not None)
         if encoding is None:
             # Of those who send one reference at once, the first has it encoded, also if its client leaves.
             self._known[key] = encoding = asyncio.create_task(self._encoded(reference))

@@ -52,8 +52,8 @@ PROMPT_CACHE, REFERENCE_CACHE = "prompt", "reference"
 MEMORY_SECONDS = 10.0  # of work, after which a rate counts for 1/e
 
 
-def prompt_looked_up(found: bool) -> None:
-    (VOICE_CACHE_HITS if found else VOICE_CACHE_MISSES).labels(PROMPT_CACHE).inc()
+def voice_looked_up(cache: str, found: bool) -> None:
+    (VOICE_CACHE_HITS if found else VOICE_CACHE_MISSES).labels(cache).inc()
 
 
 class AudioRate:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 
@@ -110,7 +111,7 @@ class Scheduler:
         self._memory = MemoryBudget(self.settings.memory_bytes)
         self._admission = Admission(limits.max_ttfa_seconds, limits.max_live, self._pace, self._audio_rate)
         self.stages = StageRecorder(self._admission.on_stage)
-        model.token2wav.voices.on_lookup = gauges.prompt_looked_up
+        model.token2wav.voices.on_lookup = partial(gauges.voice_looked_up, gauges.PROMPT_CACHE)
         self._reported: tuple[int, ...] = ()
         self._reported_at = 0.0
         self._device = ThreadPoolExecutor(1, thread_name_prefix="device")
@@ -359,12 +360,10 @@ class Scheduler:
         if not free:
             return None
         waiting = [
-            utterance
+            job.utterances[job.decoding]
             for job in self.jobs
-            if job.decoding < len(job.utterances) and not self._paused(job)
-            for utterance in [job.utterances[job.decoding]]
-            if utterance.slot is None
-            and not (utterance.decoded or utterance.text_wanted)
+            if job.waits_for_slot
+            and not self._paused(job)
             # The last slot is for a tenant that has none.
             and (free > 1 or not job.request.tenant or not shares.live(job.request.tenant))
         ]
@@ -428,10 +427,10 @@ class Scheduler:
         def compute() -> list[int | Exception]:
             last = torch.tensor(fed)
             logp = self._graphs.decode(last) if self._graphs else self.model.lm.decode(self._cache, last)
-            (logp,) = to_host([logp])
             idle = [slot for slot in waiting if slot < rows]
             for slot in idle:
                 self._cache.take_back(slot)
+            (logp,) = to_host([logp])
             if idle:
                 logp = logp[[slot for slot in range(rows) if slot not in idle]]
             return self._sample(utterances, logp)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from models.config import ModelConfig, load_config
 from runners.model_folder import model_folder
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 
     from models.cosyvoice import CosyVoice
     from runners.scheduler import EngineSettings
+
+Number = TypeVar("Number", int, float)
 
 _WINDOW_SECONDS = 20
 _MAX_TTFA_SECONDS = 3.0
@@ -102,28 +106,23 @@ def _dtypes(name: str, config: ModelConfig, device: torch.device) -> tuple[torch
 
 def _seconds(name: str, default: float) -> float | None:
     """None for `none`."""
-    value = os.environ.get(name)
-    if not value:
-        return default
-    if value == "none":
+    if os.environ.get(name) == "none":
         return None
-    try:
-        number = float(value)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise SystemExit(f"cosyserve: error: {name}={value!r} is not a number of seconds above 0, or none")
-    return number
+    return _positive(name, default, float, "a number of seconds above 0, or none")
 
 
 def _integer(name: str, default: int) -> int:
+    return _positive(name, default, int, "a whole number of at least 1")
+
+
+def _positive(name: str, default: Number, parse: Callable[[str], Number], wanted: str) -> Number:
     value = os.environ.get(name)
     if not value:
         return default
     try:
-        number = int(value)
+        number = parse(value)
     except ValueError:
-        number = 0
-    if number < 1:
-        raise SystemExit(f"cosyserve: error: {name}={value!r} is not a whole number of at least 1")
+        number = parse("0")
+    if not 0 < number < math.inf:
+        raise SystemExit(f"cosyserve: error: {name}={value!r} is not {wanted}")
     return number

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 CHINESE_MARKS = "。？！；：、.?!;"
 ENGLISH_MARKS = ".?!;:"
@@ -34,7 +34,7 @@ def split_paragraph(
     length: units of a string (characters for Chinese, tokens otherwise). Bound: enough + longest + shortest units.
     Equal to CosyVoice's split_paragraph for text whose pieces between marks are at most `longest` units.
     """
-    if text and text.rstrip(_CLOSING)[-1:] not in marks:
+    if text and not ends_in(text, marks):
         text += stop
     pieces = [part for piece in _pieces(text, marks) for part in cut_long(piece, longest, length)]
     segments: list[str] = []
@@ -51,6 +51,11 @@ def split_paragraph(
     elif current:
         segments.append(current)
     return segments
+
+
+def ends_in(text: str, marks: Collection[str]) -> bool:
+    """Whether a text ends in one of `marks`, perhaps with quotes that close behind it."""
+    return text.rstrip(_CLOSING)[-1:] in marks
 
 
 def _pieces(text: str, marks: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ from api.limits import count_request
 from api.oip import metadata
 from api.oip.errors import known, sentence
 from api.oip.grpc_exchange import followed
+from api.oip.grpc_handlers import Answer, around
 from api.oip.grpc_messages import (
     InferCall,
     failed_response,
@@ -198,14 +199,15 @@ class GrpcServer:
 
 def _counted(handler: Any) -> grpc.RpcMethodHandler:
     """`handler`, whose requests are a stream, and what it refuses, in the metrics."""
-    streams = handler.response_streaming
-    answer = handler.stream_stream if streams else handler.stream_unary
 
-    async def handle(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> Any:
-        with received(ROUTE):
-            return await answer(requests, context)
+    def wrap(answer: Answer) -> Answer:
+        async def handle(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> Any:
+            with received(ROUTE):
+                return await answer(requests, context)
 
-    return (grpc.stream_stream_rpc_method_handler if streams else grpc.stream_unary_rpc_method_handler)(handle)
+        return handle
+
+    return around(handler, wrap)
 
 
 async def _abort(context: grpc.aio.ServicerContext, error: Exception) -> Any:
