@@ -63,8 +63,9 @@ class KVCache:
         for storage in (*self.keys, *self.values):
             if slot != last:
                 storage[slot, :, :moved] = storage[last, :, :moved]
-                storage[slot, :, moved:size] = 0
-            storage[last, :, :moved] = 0  # a sequence that went non-finite leaves nothing behind
+                storage[slot, :, moved : size + 1] = 0
+            # A sequence that went non-finite leaves nothing behind, nor in a position that was taken back.
+            storage[last, :, : moved + 1] = 0
         self._positions[slot] = moved
         self._positions[last] = 0
         self.lengths[slot] = moved

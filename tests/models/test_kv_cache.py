@@ -48,6 +48,19 @@ def test_a_slot_that_was_left_is_written_from_its_start(slot: int, left: list[in
     assert cache.next_positions(3).tolist() == left
 
 
+@pytest.mark.parametrize("slot", [0, 1, 2])
+def test_a_sequence_that_went_non_finite_leaves_nothing_behind(slot: int) -> None:
+    cache = KVCache(2, 1, 4, slots=3, capacity=8)
+    for length in (1, 3, 5):
+        cache.advance(cache.add(), length)
+    for storage in (*cache.keys, *cache.values):
+        storage[slot, :, : cache.lengths[slot] + 1] = float("nan")
+    cache.advance(slot, 1)
+    cache.take_back(slot)
+    cache.remove(slot)
+    assert all(storage.isfinite().all() for storage in (*cache.keys, *cache.values))
+
+
 def test_a_position_that_is_taken_back_is_written_again() -> None:
     cache = KVCache(2, 1, 4, slots=2, capacity=8)
     for length in (1, 3):
