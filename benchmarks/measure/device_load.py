@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from benchmarks.loading.figures import Figures
-from benchmarks.loading.levels import Closed, Level
+from benchmarks.loading.levels import Closed
 from benchmarks.measure.device_checks import endless
-from benchmarks.measure.engine_load import speak
+from benchmarks.measure.engine_load import run_load, speak
 from benchmarks.measure.speakers import fixed_request, voice
 from models.cosyvoice import CosyVoice
 from runners.request import SpeechRequest
@@ -95,14 +95,5 @@ async def _measure(model: CosyVoice, mode: Mode, effort: Effort, tell: Callable[
 
 
 async def _load(scheduler: Scheduler, request: SpeechRequest, clients: int, count: int) -> Figures:
-    level, seeds = Level(Closed(clients)), iter(range(count))
-
-    async def client() -> None:
-        for seed in seeds:
-            level.speeches.append(await speak(scheduler, replace(request, seed=seed)))
-
-    await asyncio.gather(*(client() for _ in range(clients)))
-    for speech in level.speeches:
-        if speech.failure is not None:
-            raise RuntimeError(f"{clients} clients: {speech.failure.kind}: {speech.failure.message}")
-    return Figures.of(level)
+    requests = [replace(request, seed=seed) for seed in range(count)]
+    return await run_load(scheduler, requests, Closed(clients), count)

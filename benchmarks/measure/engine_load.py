@@ -43,15 +43,21 @@ async def _measure(
     scheduler.start()
     try:
         await speak(scheduler, requests[0])
-        level = Level(load)
         with watch(model) as stopwatch:
-            await _ask(scheduler, requests, level, count)
-        for speech in level.speeches:
-            if speech.failure is not None:
-                raise RuntimeError(f"{load}: {speech.failure.kind}: {speech.failure.message}")
-        return LoadFigures(Figures.of(level), stopwatch.stages())
+            figures = await run_load(scheduler, requests, load, count)
+        return LoadFigures(figures, stopwatch.stages())
     finally:
         await scheduler.close()
+
+
+async def run_load(scheduler: Scheduler, requests: Sequence[SpeechRequest], load: Load, count: int) -> Figures:
+    """`count` requests, these in turn, on an engine that runs. Raises RuntimeError when one fails."""
+    level = Level(load)
+    await _ask(scheduler, requests, level, count)
+    for speech in level.speeches:
+        if speech.failure is not None:
+            raise RuntimeError(f"{load}: {speech.failure.kind}: {speech.failure.message}")
+    return Figures.of(level)
 
 
 async def _ask(scheduler: Scheduler, requests: Sequence[SpeechRequest], level: Level, count: int) -> None:
