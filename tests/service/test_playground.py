@@ -127,7 +127,7 @@ def test_stop_cancels_at_once(page: Page, server: Server, way: str) -> None:
 def test_a_recorded_voice_speaks(page: Page) -> None:
     page.own_voice()
     page.find("speak").click()
-    assert "voice_required" in page.find("notice").text
+    page.until(lambda: "voice_required" in page.find("notice").text)
     page.find("record").click()
     page.until(lambda: page.text("recording").startswith("Recording: 2 "))
     page.find("record").click()
