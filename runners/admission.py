@@ -22,6 +22,7 @@ from runners.stages import DECODE
 
 _TOKENS, _FRAMES = 25, 50  # of speech and of mel, per second of audio
 _USED = 0.9  # of the engine's time by listeners: their hops do not come evenly
+_ALWAYS = 2  # listeners who are never too many: where so few fit, a moment's rate says too little to refuse by
 
 
 class Admission:
@@ -80,10 +81,11 @@ class Admission:
 
     def _check_listeners(self, tenant: str, listened: Sequence[Job]) -> None:
         """Raises RequestError `overloaded` where one more would leave listeners dry, unless it is a tenant's share."""
-        most = self._most_listeners()
+        measured = self._most_listeners()
+        most = max(measured, _ALWAYS)
         tenants = {job.request.tenant for job in listened} | {tenant}
         own = sum(job.request.tenant == tenant for job in listened)
-        if len(listened) + 1 <= most or own + 1 <= most / len(tenants) or most < 1:
+        if len(listened) + 1 <= most or own + 1 <= most / len(tenants) or measured < 1:
             return
         retry = max(1, math.ceil(self._turnover.high))
         message = f"{int(most)} streams are as many as can be spoken without gaps. Try again in {retry} s."

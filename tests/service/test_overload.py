@@ -91,6 +91,7 @@ def test_readers_that_stall_hold_nobody_up(idle: Server) -> None:
         for _ in range(2):
             client = stalled.enter_context(socket.create_connection((idle.host, idle.port)))
             client.sendall(head.encode() + body)
+            assert client.recv(12) == b"HTTP/1.1 200"  # with its first audio: the next has nobody before it
         until(lambda: gauge(idle, "cosyserve_engine_requests") == 2, 30)
         until(lambda: gauge(idle, "cosyserve_queue_depth") == 0, 30)
         answer = _heard(idle)
