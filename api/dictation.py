@@ -7,6 +7,7 @@ What cannot be read word by word, and what is too long for one utterance, is spo
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from text.split import ends_in
 
 PAUSE_SECONDS = 5.0
 """Who writes nothing for so long is not waited for: a place in the engine is given up with what was written."""
+UTTERANCE_SECONDS = 60.0
+"""Nor does an utterance keep its place for longer, however slowly it is written; the next one takes what follows."""
 _CONTEXT = 200  # characters before a portion that tell its language
 _STOPS = frozenset(".!?。！？…｡؟।;；:：")
 
@@ -29,12 +32,12 @@ _STOPS = frozenset(".!?。！？…｡؟।;；:：")
 class Arriving:
     """The text of one utterance on its way into the engine. `text`: what was written of it so far."""
 
-    def __init__(self, pause_s: float = PAUSE_SECONDS) -> None:
+    def __init__(self, pause_s: float = PAUSE_SECONDS, longest_s: float = UTTERANCE_SECONDS) -> None:
         self.text = ""
         self.tokens = 1  # its own stop included
         self.ended = False
         self._spoken = ""
-        self._pause_s = pause_s
+        self._pause_s, self._longest_s = pause_s, longest_s
         self._ready: deque[str] = deque()
         self._news = asyncio.Event()
 
@@ -58,7 +61,9 @@ class Arriving:
         return Segment(self.text.strip(), self._spoken)
 
     async def texts(self) -> AsyncGenerator[str, None]:
-        """Its portions as the model's tokenizer gets them, until it has ended; it does when none comes for a while."""
+        """Its portions as the model's tokenizer gets them, until it has ended; it does when none comes for a while, or
+        a long time has passed since this began."""
+        last = time.monotonic() + self._longest_s
         while True:
             while self._ready:
                 yield self._ready.popleft()
@@ -66,7 +71,7 @@ class Arriving:
                 return
             self._news.clear()
             try:
-                await done_within(self._pause_s, self._news.wait())
+                await done_within(min(self._pause_s, last - time.monotonic()), self._news.wait())
             except asyncio.TimeoutError:
                 self.end()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -186,7 +187,7 @@ async def test_barge_in_and_leaving_end_the_request_and_the_session_goes_on() ->
 
 
 async def test_who_pauses_gives_up_the_place_and_goes_on_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dictation.Arriving.__init__, "__defaults__", (0.2,))
+    monkeypatch.setattr(dictation.Arriving.__init__, "__defaults__", (0.2, 60.0))
     backend = Listening()
     async with live_server(backend) as server, server.session() as session:
         await session.say("session.config", format="pcm", policy="model")
@@ -199,6 +200,22 @@ async def test_who_pauses_gives_up_the_place_and_goes_on_later(monkeypatch: pyte
     assert (
         "".join(sentence.done["text"] for sentence in session.sentences) == "One two three four five six seven eight."
     )
+
+
+async def test_who_writes_on_and_on_is_spoken_in_several_utterances(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dictation.Arriving.__init__, "__defaults__", (5.0, 0.3))
+    backend = Listening()
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+    async with live_server(backend) as server, server.session() as session:
+        await session.say("session.config", format="pcm", policy="model")
+        for word in words:
+            await write(session, [f"{word} "])
+            await asyncio.sleep(0.1)
+        await session.say("input.done")
+        await session.until("session.done")
+    spoken = "".join(sentence.done["text"] for sentence in session.sentences)
+    assert spoken.split() == words
+    assert 2 < len(backend.texts) < 9
 
 
 async def test_what_is_written_after_the_model_has_ended_an_utterance_is_spoken_by_the_next() -> None:

@@ -29,7 +29,7 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
     voices = str(tmp_path_factory.mktemp("voices"))
     with Server(env={"GRPC_PORT": str(grpc_port), "COSYSERVE_VOICES": voices}) as running:
         running.wait_ready(timeout=120)
-        yield {"http://localhost:3000": running.url, "localhost:3001": f"127.0.0.1:{grpc_port}"}
+        yield {"localhost:3000": f"{running.host}:{running.port}", "localhost:3001": f"127.0.0.1:{grpc_port}"}
 
 
 @pytest.mark.parametrize("index", range(len(EXAMPLES)))
