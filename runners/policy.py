@@ -59,7 +59,8 @@ class Shares:
 @dataclass(frozen=True)
 class Policy:
     """`low_water_seconds`: how much audio a listener shall have ahead when the next is ready. `patience_seconds`: how
-    long any audio waits. `batch_seconds`: how long a batch may take; one alone may take longer."""
+    long any audio waits. `batch_seconds`: how long a batch may take; one alone may take longer. With 0 all audio is
+    made alone, which costs nothing on a CPU and keeps it the same to the bit in any company."""
 
     low_water_seconds: float
     patience_seconds: float
@@ -84,7 +85,7 @@ class Policy:
         chosen, frames = ranked[:1], ready[ranked[0]][1]
         for index in ranked[1:]:
             urgency, more = ready[index]
-            if urgency.presses != ready[chosen[0]][0].presses or pace.seconds(frames + more) > self.batch_seconds:
+            if urgency.presses != ready[chosen[0]][0].presses or pace.seconds(frames + more) >= self.batch_seconds:
                 break
             chosen.append(index)
             frames += more

@@ -65,7 +65,7 @@ class EngineSettings:
     max_unread_seconds: float = 30.0
     patience_seconds: float = 2.0
     low_water_seconds: float = 0.5
-    batch_seconds: float = 0.3
+    batch_seconds: float = 0.0
     memory_bytes: int | None = None
     cuda_graphs: bool = False
     overlap: bool = False

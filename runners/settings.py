@@ -21,6 +21,7 @@ Number = TypeVar("Number", int, float)
 
 _WINDOW_SECONDS = 20
 _MAX_TTFA_SECONDS = 3.0
+BATCH_SECONDS = 0.3  # of synthesis on a GPU
 _VOICE_BYTES = 1 << 30  # where the system does not tell how much memory there is
 
 
@@ -82,6 +83,7 @@ def engine_settings(model: CosyVoice) -> EngineSettings:
         max_live=_integer("COSYSERVE_MAX_LIVE", default.max_live),
         max_requests=_integer("COSYSERVE_MAX_REQUESTS", default.max_requests),
         max_ttfa_seconds=_seconds("COSYSERVE_MAX_TTFA", _MAX_TTFA_SECONDS),
+        batch_seconds=BATCH_SECONDS if device.type == "cuda" else default.batch_seconds,
         memory_bytes=None if memory is None else memory - voices,
         cuda_graphs=os.environ.get("COSYSERVE_CUDA_GRAPHS") == "1" and device.type == "cuda",
         overlap=os.environ.get("COSYSERVE_OVERLAP") == "1",

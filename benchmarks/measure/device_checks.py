@@ -24,6 +24,7 @@ from runners.frames import FrameKind
 from runners.request import SpeechRequest
 from runners.scheduler import EngineSettings, Scheduler
 from runners.sequence import Sampler
+from runners.settings import BATCH_SECONDS
 
 WINDOW_SECONDS = 20
 _SEQUENCES, _STEPS = 3, 8
@@ -79,7 +80,7 @@ class Checks:
 
     @cached_property
     def _said(self) -> np.ndarray:
-        return engine_audio(self._near, EngineSettings())
+        return engine_audio(self._near, EngineSettings(batch_seconds=BATCH_SECONDS))
 
     def decode(self) -> Check:
         return _alike(log_probabilities(self._near.lm), log_probabilities(self._exact.lm), NEAR)
@@ -95,7 +96,10 @@ class Checks:
         return _alike(streamed_mels(model.token2wav.flow), streamed_mels(self._near.token2wav.flow), ROUNDED)
 
     def overlap(self) -> Check:
-        return Check(_distance(engine_audio(self._near, EngineSettings(overlap=True)), self._said), WAVE)
+        return Check(
+            _distance(engine_audio(self._near, EngineSettings(batch_seconds=BATCH_SECONDS, overlap=True)), self._said),
+            WAVE,
+        )
 
     def decode_graphs(self) -> Check:
         lm = self._near.lm

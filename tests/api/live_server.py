@@ -128,7 +128,7 @@ async def live_server(backend: FakeBackend, limits: Limits | None = None) -> Asy
         await serving
 
 
-async def comes_true(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+async def comes_true(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "it never came true"

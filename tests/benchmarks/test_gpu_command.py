@@ -43,7 +43,7 @@ def test_a_rehearsal_checks_and_measures_everything_but_a_part_that_breaks(
         ("overlap", what)
         for what in ("TTFA P50, 1 stream (s)", "TTFA P95, 2 streams (s)", "continuity, 2 streams", "audio-s/s, 2 whole")
     ]
-    assert all(one["figure"] > 0 for one in report["targets"])
+    assert all(one["figure"] > 0 or one["what"].startswith("continuity") for one in report["targets"])
     table = capsys.readouterr().out
     assert "BROKEN flow, usual precision, to float32: MemoryError: injected" in table
     assert "CUDA graphs and streams were not tried" in table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -90,10 +91,12 @@ def test_a_batch_is_what_time_allows_and_never_mixes_what_can_wait() -> None:
     ahead, buffered = Urgency(AHEAD, (3.0,)), Urgency(BUFFERED, (0.0,))
     ready = [(buffered, 400), (ahead, 100), (pressing, 100), (first_too, 50), (first, 50)]
     assert POLICY.batch(ready, pace(0.001)) == [4, 3, 2]
-    assert POLICY.batch(ready, pace(0.003)) == [4, 3]  # 0.3 s
+    assert POLICY.batch(ready, pace(0.0029)) == [4, 3]  # 0.29 s
     assert POLICY.batch(ready, pace(0.1)) == [4]  # one alone may take longer
     assert POLICY.batch(ready[:2], pace(0.0001)) == [1, 0]
     assert POLICY.batch(ready, Pace()) == [4, 3, 2]  # before anything was measured
+    alone = replace(POLICY, batch_seconds=0.0)
+    assert alone.batch(ready, pace(0.001)) == alone.batch(ready, Pace()) == [4]
 
 
 def test_utterances_begin_in_the_order_in_which_they_are_wanted() -> None:

@@ -28,21 +28,26 @@ from tests.runners.engine import (
     zero_shot_voice,
 )
 
+Same = Callable[[np.ndarray, np.ndarray], bool]
+# Synthesis alone, as on a CPU: the same to the bit; in batches, as on a GPU: up to what products of another size round.
+BATCHES = [pytest.param(0.0, np.array_equal, id="alone"), pytest.param(0.3, same_audio, id="batched")]
+
 
 def _requests(version: int) -> list[SpeechRequest]:
     texts = ["Hello world.", "read this sentence aloud please", "a", "one two three four five six seven"]
     return [zero_shot_request(version, text, seed=index, stream=index % 2 == 0) for index, text in enumerate(texts)]
 
 
+@pytest.mark.parametrize(("batch_seconds", "same"), BATCHES)
 @pytest.mark.parametrize("version", [2, 3])
-async def test_audio_is_the_same_alone_and_among_others(version: int) -> None:
+async def test_audio_is_the_same_alone_and_among_others(version: int, batch_seconds: float, same: Same) -> None:
     requests = _requests(version)
-    async with engine(version, greedy) as scheduler:
+    async with engine(version, greedy, batch_seconds=batch_seconds) as scheduler:
         alone = [await speak(scheduler, request) for request in requests]
         together = await asyncio.gather(*(speak(scheduler, request) for request in requests))
     for (blocks, end), (others, other_end) in zip(alone, together, strict=True):
         assert end == other_end
-        assert same_audio(np.concatenate(blocks), np.concatenate(others))
+        assert same(np.concatenate(blocks), np.concatenate(others))
 
 
 @pytest.mark.parametrize("version", [2, 3])
@@ -181,12 +186,15 @@ async def _undisturbed(version: int) -> list[np.ndarray]:
         *(f"{hop} in the {what}" for hop in ("hop 1", "hop 2", "last hop") for what in ("flow", "vocoder")),
     ],
 )
+@pytest.mark.parametrize(("batch_seconds", "same"), BATCHES)
 @pytest.mark.parametrize("version", [2, 3])
-async def test_a_fault_ends_one_request_alone(version: int, stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_fault_ends_one_request_alone(
+    version: int, batch_seconds: float, same: Same, stage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     requests = [zero_shot_request(version, "Hello world.", seed=seed) for seed in range(3)]
     expected = await _undisturbed(version)
     model = tiny_model(version)
-    async with engine(version, greedy) as scheduler:
+    async with engine(version, greedy, batch_seconds=batch_seconds) as scheduler:
         jobs = [await scheduler.submit(request) for request in requests]
         victim = jobs[1]
         utterance = victim.utterances[0]
@@ -220,7 +228,7 @@ async def test_a_fault_ends_one_request_alone(version: int, stage: str, monkeypa
     for index in (0, 2):
         audio = [frame.payload for frame in results[index] if frame.kind is FrameKind.AUDIO]
         blocks = [np.frombuffer(payload, np.float32) for payload in audio]
-        assert same_audio(np.concatenate(blocks), expected[index])
+        assert same(np.concatenate(blocks), expected[index])
 
 
 async def test_a_decode_step_that_fails_as_a_whole_ends_the_newest_request_only(monkeypatch) -> None:
@@ -324,8 +332,11 @@ async def test_what_the_networks_cannot_take_is_refused_before_any_work(changes:
         assert not scheduler.jobs
 
 
+@pytest.mark.parametrize(("batch_seconds", "same"), BATCHES)
 @pytest.mark.parametrize("version", [2, 3])
-async def test_requests_that_come_and_go_at_random_leave_each_other_alone(version: int) -> None:
+async def test_requests_that_come_and_go_at_random_leave_each_other_alone(
+    version: int, batch_seconds: float, same: Same
+) -> None:
     """Streams and buffered requests, presets and clones, some cancelled at any time, memory being short."""
     chance = random.Random(version)
     texts = ["Hello world.", "a", "one two three", "read this"]
@@ -343,7 +354,7 @@ async def test_requests_that_come_and_go_at_random_leave_each_other_alone(versio
         job = await scheduler.submit(zero_shot_request(version, "Hello world."))
         short = 3 * job.utterances[0].needs  # two or three at a time
         scheduler.cancel(job)
-    async with engine(version, greedy, max_live=4, memory_bytes=short) as scheduler:
+    async with engine(version, greedy, max_live=4, memory_bytes=short, batch_seconds=batch_seconds) as scheduler:
 
         async def live(index: int, request: SpeechRequest) -> None:
             await asyncio.sleep(chance.random())
@@ -360,7 +371,7 @@ async def test_requests_that_come_and_go_at_random_leave_each_other_alone(versio
                     scheduler.cancel(job)
                     break
             heard = np.concatenate(blocks)
-            assert same_audio(heard, alone[index][: len(heard)])
+            assert same(heard, alone[index][: len(heard)])
             assert patience < 99 or len(heard) == len(alone[index])
 
         await asyncio.gather(*(live(index, request) for index, request in enumerate(requests)))
