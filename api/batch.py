@@ -7,11 +7,13 @@ import base64
 import logging
 import uuid
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
+from pydantic import BaseModel, Field
 
+from api.answer_models import Ending, Error
 from api.answers import ending
 from api.arrival import parsed, read_bytes
 from api.bodies import wants_segments, wish_of
@@ -33,10 +35,39 @@ _AT_ONCE = 4
 """Items inside the engine: more from one client would take the places of others."""
 
 
+class BatchSuccess(Ending):
+    """An item that was spoken."""
+
+    index: int = Field(description="That of the item.")
+    status: Literal["success"]
+    audio_data: str = Field(description="The whole file as base64.")
+    media_type: str
+    sample_rate: int
+    duration_s: float
+    seed: int
+
+
+class BatchError(Error):
+    """An item that was not."""
+
+    index: int = Field(description="That of the item.")
+    status: Literal["error"]
+
+
+class BatchAnswer(BaseModel):
+    id: str
+    results: list[Annotated[BatchSuccess | BatchError, Field(discriminator="status")]] = Field(
+        description="In the order of the items."
+    )
+    total: int
+    succeeded: int
+    failed: int
+
+
 def router(speaker: Speaker) -> APIRouter:
     routes = APIRouter()
 
-    @routes.post("/v1/audio/speech/batch", openapi_extra=_document())
+    @routes.post("/v1/audio/speech/batch", response_model=BatchAnswer, openapi_extra=_document())
     async def batch(request: Request) -> Response:
         """Speak all `items`, each with the fields of the speech endpoint, beside which those of all items stand.
 

@@ -69,7 +69,8 @@ class Casting:
         if name == INLINE_VOICE:
             raise ApiError(400, "voice_required", f"voice {INLINE_VOICE!r} needs ref_audio.", "ref_audio")
         known = ", ".join(presets) or "none; give ref_audio"
-        raise ApiError(404, "voice_not_found", f"No voice {name!r}. Known presets: {known}.", "voice")
+        saved = "" if self.voices is None else " Saved voices: GET /v1/audio/voices."
+        raise ApiError(404, "voice_not_found", f"No voice {name!r}. Known presets: {known}.{saved}", "voice")
 
     async def _saved(self, name: str) -> StoredVoice | None:
         return None if self.voices is None else await run_in(STORE_READERS, self.voices.get, name)

@@ -15,8 +15,9 @@ from fastapi import APIRouter, WebSocket
 from api.dashscope_task import ContinueInput, FinishInput, Task, object_in, task_of
 from api.errors import ApiError
 from api.live import EndOfUtterance, Line, Place, Spoken
-from api.live_session import FatalError, Limits, LiveSession, close_code_of
+from api.live_session import Limits, LiveSession
 from api.schema import validated
+from api.session_end import FatalError, close_code_of
 from api.synthesis import Speaker, Speech
 from audio.encode import Encoder, make_encoder
 from text.incremental import IncrementalText
@@ -36,12 +37,14 @@ def router(speaker: Speaker, limits: Limits | None = None) -> APIRouter:
 
         `run-task`, `continue-task` and `finish-task` are answered by `task-started`, `result-generated`
         (`sentence-begin`, `sentence-end`), `task-finished` and `task-failed`, whose `error_code` is a code of this
-        server; after it the connection is closed. `model` is `cosyvoice-v2` or `-v3`, as the loaded model is, or its
-        name. `format` is any of the speech endpoint's; MP3 and Opus are coded at 44.1 or 48 kHz and at a bit rate of
-        the server's choice, whatever `sample_rate` and `bit_rate` say. `volume`, `rate`, `pitch`, `seed`,
-        `instruction`, `language_hints` (the first), `hot_fix` and `enable_markdown_filter` do what they say; with
-        `enable_ssml`, text that begins with `<speak` is read as SSML once it is complete. What the server cannot do
-        (`word_timestamp_enabled`) or does not know fails the task.
+        server; after it the connection is closed. Where the server asks for API keys, `api_key` is one of them: the
+        handshake without one is answered by 401, which the SDK raises as a TimeoutError after 5 s and names in its log
+        only. `model` is `cosyvoice-v2` or `-v3`, as the loaded model is, or its name. `format` is any of the
+        speech endpoint's; MP3 and Opus are coded at 44.1 or 48 kHz and at a bit rate of the server's choice, whatever
+        `sample_rate` and `bit_rate` say. `volume`, `rate`, `pitch`, `seed`, `instruction`, `language_hints` (the
+        first), `hot_fix` and `enable_markdown_filter` do what they say; with `enable_ssml`, text that begins with
+        `<speak` is read as SSML once it is complete. What the server cannot do (`word_timestamp_enabled`) or does not
+        know fails the task.
         """
         await DashScope(socket, speaker, limits or Limits(), ROUTE).run()
 

@@ -9,8 +9,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field, StrictBool
 
 from api.errors import ApiError
+from api.names import model_names
 from api.schema import Number, Whole, validated
-from api.wish import SpeechWish, check_format, check_model
+from api.wish import SpeechWish, check_format
 from audio.encode import FORMATS
 from runners.request import ModelInfo
 from text.errors import TextError
@@ -86,9 +87,7 @@ def task_of(payload: dict[str, Any], info: ModelInfo) -> Task:
     for name, value in (("task_group", "audio"), ("task", "tts"), ("function", "SpeechSynthesizer")):
         if payload.get(name, value) != value:
             raise ApiError(400, "unsupported_parameter", f"{name} can only be {value}.", name)
-    model = payload.get("model")
-    if not isinstance(model, str) or not re.fullmatch(rf"cosyvoice-v{info.version}(?:-[a-z]+)?", model):
-        check_model(model if isinstance(model, str) else repr(model), info)
+    _check_model(payload.get("model"), info)
     asked = validated(object_in(payload, "parameters"), _Parameters, ("parameters",))
     _check_supported(asked)
     audio_format = _DEFAULT_FORMAT if asked.format == "Default" else asked.format
@@ -106,6 +105,16 @@ def task_of(payload: dict[str, Any], info: ModelInfo) -> Task:
         sample_rate=asked.sample_rate or _DEFAULT_SAMPLE_RATE,
     )
     return Task(wish, audio_format, asked.enable_ssml or asked.text_type == "SSML")
+
+
+def _check_model(model: Any, info: ModelInfo) -> None:
+    """Its name here, or DashScope's: cosyvoice-v2, cosyvoice-v3-flash ... Raises ApiError model_not_found."""
+    if isinstance(model, str) and (
+        model in model_names(info) or re.fullmatch(rf"cosyvoice-v{info.version}(?:-[a-z]+)?", model)
+    ):
+        return
+    message = f"No model {model!r}: this server has CosyVoice {info.version}, so model is 'cosyvoice-v{info.version}'."
+    raise ApiError(404, "model_not_found", message, "model")
 
 
 def _check_supported(asked: _Parameters) -> None:

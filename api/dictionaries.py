@@ -7,12 +7,12 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
+from api.answer_models import Deleted
 from api.at_fault import at_fault
 from api.errors import ApiError
 from api.schema import PronunciationBody, read_body
@@ -121,6 +121,25 @@ class DictionaryBody(BaseModel):
     overwrite: StrictBool = Field(False, description="Replace the dictionary of that name; it keeps its id.")
 
 
+class DictionaryEntry(BaseModel):
+    """A dictionary without its entries."""
+
+    id: str
+    name: str
+    entries: int = Field(description="How many it has.")
+    created_at: int = Field(description="Unix time, seconds.")
+
+
+class DictionaryList(BaseModel):
+    dictionaries: list[DictionaryEntry]
+
+
+class WholeDictionary(DictionaryEntry):
+    """A dictionary with its entries."""
+
+    pronunciations: list[PronunciationBody]
+
+
 def router(store: DictionaryStore | None) -> APIRouter:
     """`store` None: nothing is kept, creating answers 501."""
     routes = APIRouter()
@@ -132,10 +151,10 @@ def router(store: DictionaryStore | None) -> APIRouter:
         return store
 
     @routes.get("/v1/pronunciation-dictionaries")
-    async def all_dictionaries() -> Response:
+    async def all_dictionaries() -> DictionaryList:
         """The dictionaries that `pronunciation_dictionary_ids` takes."""
         found = [] if store is None else await run_in(STORE_READERS, store.list)
-        return JSONResponse({"dictionaries": [_entry(dictionary) for dictionary in found]})
+        return DictionaryList(dictionaries=[_entry(dictionary) for dictionary in found])
 
     @routes.post(
         "/v1/pronunciation-dictionaries",
@@ -147,7 +166,7 @@ def router(store: DictionaryStore | None) -> APIRouter:
             }
         },
     )
-    async def save_dictionary(request: Request) -> Response:
+    async def save_dictionary(request: Request, response: Response) -> DictionaryEntry:
         """Save a dictionary; requests name it by its id or name."""
         body = await read_body(request, DictionaryBody)
         pronunciations = await run_in(STORE_WRITERS, _pronunciations, body.pronunciations)
@@ -155,10 +174,10 @@ def router(store: DictionaryStore | None) -> APIRouter:
             dictionary = await run_in(
                 STORE_WRITERS, needed().create, body.name, pronunciations, overwrite=body.overwrite
             )
-        location = {"Location": f"/v1/pronunciation-dictionaries/{dictionary.id}"}
-        return JSONResponse(_entry(dictionary), 201, location)
+        response.headers["Location"] = f"/v1/pronunciation-dictionaries/{dictionary.id}"
+        return _entry(dictionary)
 
-    @routes.get("/v1/pronunciation-dictionaries/{dictionary_id}")
+    @routes.get("/v1/pronunciation-dictionaries/{dictionary_id}", response_model=WholeDictionary)
     async def one_dictionary(dictionary_id: str) -> Response:
         """A dictionary by its id or name, with its entries."""
         if store is None:
@@ -168,22 +187,22 @@ def router(store: DictionaryStore | None) -> APIRouter:
             return await run_in(STORE_READERS, _whole, store, dictionary_id)
 
     @routes.delete("/v1/pronunciation-dictionaries/{dictionary_id}")
-    async def delete_dictionary(dictionary_id: str) -> Response:
+    async def delete_dictionary(dictionary_id: str) -> Deleted:
         """Delete a dictionary. Requests under way keep it."""
         with at_fault(codes=_AT_FAULT):
             dictionary = await run_in(STORE_WRITERS, needed().delete, dictionary_id)
-        return JSONResponse({"id": dictionary.id, "deleted": True})
+        return Deleted(id=dictionary.id, deleted=True)
 
     return routes
 
 
-def _entry(dictionary: Dictionary) -> dict[str, Any]:
-    return {
-        "id": dictionary.id,
-        "name": dictionary.name,
-        "entries": len(dictionary.pronunciations),
-        "created_at": dictionary.created_at,
-    }
+def _entry(dictionary: Dictionary) -> DictionaryEntry:
+    return DictionaryEntry(
+        id=dictionary.id,
+        name=dictionary.name,
+        entries=len(dictionary.pronunciations),
+        created_at=dictionary.created_at,
+    )
 
 
 def _whole(store: DictionaryStore, wanted: str) -> Response:
@@ -193,7 +212,7 @@ def _whole(store: DictionaryStore, wanted: str) -> Response:
         {name: value for name in _ENTRY_FIELDS if (value := getattr(entry, name)) is not None}
         for entry in dictionary.pronunciations
     ]
-    return JSONResponse({**_entry(dictionary), "pronunciations": entries})
+    return JSONResponse({**_entry(dictionary).model_dump(), "pronunciations": entries})
 
 
 def _pronunciations(bodies: Sequence[PronunciationBody]) -> Sequence[Pronunciation]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable
 from contextlib import suppress
@@ -16,21 +15,17 @@ from starlette.types import Message
 
 from api.arrival import arrived, draining_error, parsed
 from api.deadlines import done_within
+from api.departure import SEND_SECONDS
 from api.errors import ApiError, as_api_error
 from api.live import Listener, Narrator
 from api.open_sessions import SESSIONS
 from api.schema import loads
+from api.session_end import GONE, NORMAL, POLICY, RESTART, TOO_BIG, UNSUPPORTED_DATA, FatalError, fatal
 from api.synthesis import Speaker, SpeechWish, prepare
 from api.telemetry import ended
 from api.threads import TEXT_READERS, run_in
 from runners.request import ModelInfo
 from text.incremental import IncrementalText
-
-logger = logging.getLogger("cosyserve.api")
-
-# RFC 6455, section 7.4.1, and its registry.
-NORMAL, UNSUPPORTED_DATA, GONE, POLICY, TOO_BIG = 1000, 1003, 1006, 1008, 1009
-INTERNAL, RESTART, TRY_LATER = 1011, 1012, 1013
 
 _LARGE_TEXT = 2000  # characters; more are cut in a thread, as the loop feeds every stream
 # Something that every model can say: it stands in for the text to come.
@@ -43,7 +38,7 @@ class Limits:
     the current sentence after the drain began. Bytes of a message that brings no reference recording. Characters."""
 
     idle_s: float = 120.0
-    send_s: float = 60.0
+    send_s: float = SEND_SECONDS
     drain_s: float = 60.0
     message_bytes: int = 256 * 1024
     message_characters: int = 20_000
@@ -52,21 +47,6 @@ class Limits:
 
 DRAIN_SECONDS = Limits.drain_s + 5.0
 """From the drain's begin, all sessions have ended, but for those whose client does not even take the last message."""
-
-
-class FatalError(Exception):
-    """The session ends with this problem and this close code."""
-
-    def __init__(self, problem: ApiError, close_code: int) -> None:
-        super().__init__(problem.code)
-        self.problem, self.close_code = problem, close_code
-
-
-def close_code_of(problem: ApiError) -> int:
-    """The close code of a session that ends with `problem`."""
-    if problem.status in (429, 503):
-        return TRY_LATER
-    return POLICY if problem.status < 500 else INTERNAL
 
 
 class LiveSession(Listener, ABC):
@@ -168,19 +148,19 @@ class LiveSession(Listener, ABC):
             try:
                 await self._serve()
                 await self.socket.close(NORMAL)
-            except FatalError as fatal:
-                ended(fatal.problem.code)
-                await self._end(fatal)
+            except FatalError as end:
+                ended(end.problem.code)
+                await self._end(end)
             except WebSocketDisconnect:
                 ended("cancelled")
             finally:
                 await asyncio.shield(self._stopped())
 
-    async def _end(self, fatal: FatalError) -> None:
+    async def _end(self, end: FatalError) -> None:
         await self._stopped()  # nothing is heard after the error
         try:
-            await self.refused(fatal.problem, fatal=True)
-            await self.socket.close(fatal.close_code, fatal.problem.code)
+            await self.refused(end.problem, fatal=True)
+            await self.socket.close(end.close_code, end.problem.code)
         except WebSocketDisconnect:
             pass
 
@@ -192,7 +172,7 @@ class LiveSession(Listener, ABC):
         try:
             self.info = await self.speaker.backend.describe()
         except Exception as error:
-            raise _fatal(error) from error
+            raise fatal(error) from error
         await self.opened()
         receiving = asyncio.create_task(self.socket.receive())
         drained = asyncio.create_task(self.socket.app.state.draining.wait())
@@ -247,7 +227,7 @@ class LiveSession(Listener, ABC):
         except (FatalError, WebSocketDisconnect):
             raise
         except Exception as error:
-            raise _fatal(error) from error
+            raise fatal(error) from error
         if self._deadline is not None:
             raise FatalError(draining_error(), RESTART)
 
@@ -273,7 +253,7 @@ class LiveSession(Listener, ABC):
         except Exception as error:
             problem = as_api_error(error)
             if problem.status >= 500 and problem.status != 503:
-                raise _fatal(error) from error
+                raise fatal(error) from error
             await self.refused(problem, fatal=False)
 
     async def _taken(self, sending: Awaitable[None]) -> None:
@@ -295,10 +275,3 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
         await asyncio.wait({task}, timeout=0.5)
     if not task.cancelled():
         task.exception()  # looked at, so that nobody misses it
-
-
-def _fatal(error: Exception) -> FatalError:
-    problem = as_api_error(error)
-    if problem.code == "internal_error":
-        logger.error("a session failed", exc_info=error)
-    return FatalError(problem, close_code_of(problem))

@@ -10,8 +10,10 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIWebSocketRoute
+from pydantic.json_schema import models_json_schema
 from starlette.routing import BaseRoute
 
+from api.answer_models import Error, SpeechEvent, SpeechFile
 from api.oip.errors import is_inference
 from audio.encode import FORMATS, coded_as
 
@@ -22,22 +24,9 @@ Protocol answer `{"error": "<code>: <sentence>"}`, as its clients expect. Every 
 client's own if it sent one. Where the server asks for API keys, requests and WebSockets bring
 `Authorization: Bearer KEY`, and `x-ratelimit-*` headers tell what the key's limits leave.
 """
-_ERROR = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type", "param", "code"],
-            "properties": {
-                "message": {"type": "string", "description": "One sentence for a person."},
-                "type": {"enum": ["invalid_request_error", "rate_limit_error", "server_error"]},
-                "param": {"type": ["string", "null"], "description": "The field at fault."},
-                "code": {"type": "string", "description": "Stable: for programs."},
-            },
-        }
-    },
-}
+_MODELS = (Error, SpeechFile, SpeechEvent)
+"""Those that no route of FastAPI's names."""
+_REFERENCE = "#/components/schemas/{model}"
 _PROTOCOL_ERROR = {
     "type": "object",
     "required": ["error"],
@@ -49,18 +38,45 @@ _REFUSALS: dict[str, tuple[str, dict[str, Any]]] = {
     "401": ("The server asks for an API key: `missing_api_key`, `invalid_api_key`.", {}),
     "429": ("Too much at once, or over the key's limits: `overloaded`, `rate_limited`.", _RETRY),
     "503": ("Not now: `loading`, `not_ready`, `draining`, `engine_unavailable`.", _RETRY),
-    "default": ("Any other refusal; `code` says which.", {}),
+    "default": ("Any other refusal, 4xx or 5xx; `code` says which.", {}),
 }
-_AUDIO = dict.fromkeys(coded_as(name, 24_000).content_type for name in FORMATS)
-# What routes answer that write their response themselves, beside JSON.
+_BINARY = {"schema": {"type": "string", "format": "binary"}}
+_AUDIO = dict.fromkeys((coded_as(name, 24_000).content_type for name in FORMATS), _BINARY)
+_EVENTS = {"text/event-stream": {"schema": {"$ref": _REFERENCE.format(model="SpeechEvent")}}}
+_FILE = {"application/json": {"schema": {"$ref": _REFERENCE.format(model="SpeechFile")}}}
+# What is answered with audio, or with what has audio inside.
+_SPOKEN = {
+    "/v1/audio/speech": {**_AUDIO, **_EVENTS, **_FILE},
+    "/v1/audio/voice-conversion": {**_AUDIO, **_EVENTS},
+    **{f"/inference_{mode}": _AUDIO for mode in ("sft", "zero_shot", "cross_lingual", "instruct2")},
+}
+_PREVIEW = "/v1/audio/voices/{voice_id}/preview"
+# What else is answered beside JSON.
 _ANSWERS = {
-    "/v1/audio/speech": [*_AUDIO, "text/event-stream"],
-    "/v1/audio/voice-conversion": [*_AUDIO, "text/event-stream"],
-    "/v1/audio/voices/{voice_id}/preview": ["audio/wav"],
     "/v2/models/{name}/infer": ["application/octet-stream"],
     "/v2/models/{name}/versions/{version}/infer": ["application/octet-stream"],
     "/v2/models/{name}/generate_stream": ["text/event-stream"],
-    **{f"/inference_{mode}": [*_AUDIO] for mode in ("sft", "zero_shot", "cross_lingual", "instruct2")},
+}
+
+
+def _header(kind: str, about: str) -> dict[str, Any]:
+    return {"schema": {"type": kind}, "description": about}
+
+
+_REQUEST_ID = {"X-Request-Id": _header("string", "The client's own, or made up here.")}
+_SEED = {"X-Seed": _header("integer", "With this `seed` the same request sounds the same.")}
+_LOCATION = {"Location": _header("string", "The path of what was made.")}
+_SPEECH_HEADERS = {
+    **_SEED,
+    "X-Model-Id": _header("string", "The model's name, percent-encoded."),
+    "X-Model-Revision": _header("string", "The model's revision, where it is known."),
+    "X-Sample-Rate": _header("integer", "Hz, of the audio as it is coded."),
+    "X-Usage-Input-Characters": _header("integer", "Of the text."),
+    "X-TTFA-Ms": _header("integer", "Milliseconds to the first audio."),
+    "X-Finish-Reason": _header("string", "Of a whole file: `stop`, or `length` where a limit of tokens cut it."),
+    "X-Audio-Duration-Ms": _header("integer", "Of a whole file: its length in milliseconds."),
+    "X-Usage-Output-Tokens": _header("integer", "Of a whole file: its speech tokens."),
+    "Server-Timing": _header("string", "Of a whole file: the milliseconds of each stage."),
 }
 _PROBES = {
     "/livez": ("The process answers.", False),
@@ -82,7 +98,8 @@ def _document(app: FastAPI) -> dict[str, Any]:
     schemas = parts.setdefault("schemas", {})
     schemas.pop("HTTPValidationError", None)
     schemas.pop("ValidationError", None)
-    schemas |= {"Error": _ERROR, "ProtocolError": _PROTOCOL_ERROR}
+    _, shared = models_json_schema([(kind, "serialization") for kind in _MODELS], ref_template=_REFERENCE)
+    schemas |= {**shared["$defs"], "ProtocolError": _PROTOCOL_ERROR}
     parts["securitySchemes"] = {"ApiKey": {"type": "http", "scheme": "bearer"}}
     made["security"] = [{}, {"ApiKey": []}]
     for path, methods in made["paths"].items():
@@ -97,12 +114,20 @@ def _describe_answers(path: str, operation: dict[str, Any]) -> None:
     answers = operation["responses"]
     if "HTTPValidationError" in str(answers.get("422")):
         del answers["422"]  # FastAPI's own shape, which nothing here has
+    if path in _SPOKEN:
+        answers["200"] |= {"content": _SPOKEN[path], "headers": _SPEECH_HEADERS}
+    if path == _PREVIEW:
+        answers["200"] |= {"content": {"audio/wav": _BINARY}, "headers": _SEED}
     for media_type in _ANSWERS.get(path, ()):
         answers["200"].setdefault("content", {}).setdefault(media_type, {})
+    if "201" in answers:
+        answers["201"]["headers"] = _LOCATION
     schema = "ProtocolError" if is_inference({"path": path}) else "Error"
     for status, (when, headers) in _REFUSALS.items():
-        content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+        content = {"application/json": {"schema": {"$ref": _REFERENCE.format(model=schema)}}}
         answers.setdefault(status, {"description": when, "headers": headers, "content": content})
+    for answer in answers.values():
+        answer["headers"] = {**_REQUEST_ID, **answer.get("headers", {})}
 
 
 def _probe(about: str, may_refuse: bool) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from api.at_fault import at_fault
 from api.casting import Role
 from api.errors import ApiError
 from api.parts import Part
@@ -64,8 +65,8 @@ async def passages_of(frontend: TextFrontend, dictionaries: DictionaryStore | No
 def read_passages(frontend: TextFrontend, dictionaries: DictionaryStore | None, wish: SpeechWish) -> list[Passage]:
     """At least one with segments. The entries of dictionaries come after the wish's own.
 
-    Raises RequestError dictionary_not_found, and ApiError: unsupported_parameter, what the text is refused with, and
-    invalid_value for markup that goes beyond what the speech endpoint accepts.
+    Raises ApiError: dictionary_not_found and what else the store refuses, unsupported_parameter, what the text is
+    refused with, and invalid_value for markup that goes beyond what the speech endpoint accepts.
     """
     options = _options(dictionaries, wish)
     manner = Manner(None, wish.speed, wish.volume / PLAIN_VOLUME, wish.pitch)
@@ -84,7 +85,8 @@ def _options(dictionaries: DictionaryStore | None, wish: SpeechWish) -> TextOpti
     if wish.dictionaries and dictionaries is None:
         message = "This server keeps no pronunciation dictionaries."
         raise ApiError(400, "unsupported_parameter", message, "pronunciation_dictionary_ids")
-    stored = [dictionaries.get(name) for name in wish.dictionaries] if dictionaries else []
+    with at_fault(codes={"dictionary_not_found": "pronunciation_dictionary_ids"}):
+        stored = [dictionaries.get(name) for name in wish.dictionaries] if dictionaries else []
     own = wish.options
     language = own.language if wish.language == AUTO else wish.language
     return replace(own, language=language, pronunciations=Lexicon(chain(own.pronunciations, *stored)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, Field
 
 from api.casting import modes_of
 from runners.request import ModelInfo, VoiceInfo
@@ -14,22 +16,67 @@ if TYPE_CHECKING:
 SPEECH_TOKENS_PER_SECOND = 25
 
 
-def entries(store: VoiceStore, info: ModelInfo) -> list[dict[str, Any]]:
-    """Every saved voice, in the list's form."""
-    return [_stored(voice, store, info) for voice in store.list()]
+class _Voice(BaseModel):
+    id: str
+    name: str
+    supported_modes: list[str]
+    languages: list[str]
+    models: list[str] = Field(description="Those that can use it.")
+    default: bool = Field(description="Whether it speaks where no voice is named.")
 
 
-def preset_entry(voice: VoiceInfo, info: ModelInfo) -> dict[str, Any]:
+class PresetVoice(_Voice):
     """A voice that came with the model."""
-    return {
-        "id": voice.id,
-        "name": voice.id,
-        "type": "preset",
-        "supported_modes": list(voice.modes),
-        "languages": list(info.languages),
-        "models": [info.name],
-        "default": voice.id == info.default_voice,
-    }
+
+    type: Literal["preset"]
+
+
+class SavedVoice(_Voice):
+    """A voice that was saved, in the list's form."""
+
+    type: Literal["cloned"]
+    created_at: int = Field(description="Unix time, seconds.")
+    consent_id: str
+    usable: bool = Field(description="Whether the loaded model can use it.")
+    unusable_because: str = Field("", description="Where it cannot.")
+
+
+class Consent(BaseModel):
+    """By which the person who is heard agreed."""
+
+    id: str
+    statement: str
+    given_at: int = Field(description="Unix time, seconds.")
+
+
+class SavedVoiceDetails(SavedVoice):
+    """A saved voice with everything that is recorded of it."""
+
+    description: str
+    ref_text: str | None
+    sample_seconds: float
+    consent: Consent
+
+
+class VoiceList(BaseModel):
+    voices: list[PresetVoice | SavedVoice]
+
+
+def entries(store: VoiceStore, info: ModelInfo) -> list[SavedVoice]:
+    """Every saved voice."""
+    return [SavedVoice(**_stored(voice, store, info)) for voice in store.list()]
+
+
+def preset_entry(voice: VoiceInfo, info: ModelInfo) -> PresetVoice:
+    return PresetVoice(
+        id=voice.id,
+        name=voice.id,
+        type="preset",
+        supported_modes=list(voice.modes),
+        languages=list(info.languages),
+        models=[info.name],
+        default=voice.id == info.default_voice,
+    )
 
 
 def _stored(voice: VoiceRecord, store: VoiceStore, info: ModelInfo) -> dict[str, Any]:
@@ -52,12 +99,11 @@ def _stored(voice: VoiceRecord, store: VoiceStore, info: ModelInfo) -> dict[str,
     return entry
 
 
-def details(voice: VoiceRecord, store: VoiceStore, info: ModelInfo) -> dict[str, Any]:
-    """A saved voice with everything that is recorded of it."""
-    return {
+def details(voice: VoiceRecord, store: VoiceStore, info: ModelInfo) -> SavedVoiceDetails:
+    return SavedVoiceDetails(
         **_stored(voice, store, info),
-        "description": voice.description,
-        "ref_text": voice.transcript,
-        "sample_seconds": round(voice.speech_tokens / SPEECH_TOKENS_PER_SECOND, 2),
-        "consent": {"id": voice.consent.id, "statement": voice.consent.statement, "given_at": voice.consent.given_at},
-    }
+        description=voice.description,
+        ref_text=voice.transcript,
+        sample_seconds=round(voice.speech_tokens / SPEECH_TOKENS_PER_SECOND, 2),
+        consent=Consent(id=voice.consent.id, statement=voice.consent.statement, given_at=voice.consent.given_at),
+    )

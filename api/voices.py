@@ -10,6 +10,7 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.answer_models import Deleted
 from api.at_fault import at_fault
 from api.casting import transcript_of
 from api.connection import run_while_connected
@@ -20,7 +21,7 @@ from api.schema import MAX_REF_TEXT, read_body, validated
 from api.synthesis import Speaker, prepare
 from api.telemetry import Recording, failure_recorded
 from api.threads import DECODERS, STORE_READERS, STORE_WRITERS, run_in
-from api.voice_entries import details, entries, preset_entry
+from api.voice_entries import PresetVoice, SavedVoice, SavedVoiceDetails, VoiceList, details, entries, preset_entry
 from api.wish import INLINE_VOICE, SpeechWish, check_model
 from audio.decode import decode_reference
 from audio.encode import coded_as, encode_whole
@@ -92,12 +93,12 @@ def router(speaker: Speaker) -> APIRouter:
     routes = APIRouter()
     voices = _Voices(speaker)
 
-    @routes.get("/v1/audio/voices")
-    async def all_voices(model: str | None = None) -> Response:
+    @routes.get("/v1/audio/voices", response_model_exclude_unset=True)
+    async def all_voices(model: str | None = None) -> VoiceList:
         """The voices that `voice` takes, and the modes each can be used in. `model`: only those that it can use."""
-        return JSONResponse({"voices": await voices.all(model)})
+        return VoiceList(voices=await voices.all(model))
 
-    @routes.post("/v1/audio/voices", status_code=201, openapi_extra=_form_document())
+    @routes.post("/v1/audio/voices", status_code=201, response_model=SavedVoiceDetails, openapi_extra=_form_document())
     async def save_voice(request: Request) -> Response:
         """Save a voice from a recording. It is used like a preset, by its id or name, in every mode."""
         form = await read_form(request, "audio_sample", VoiceForm.model_fields)
@@ -107,23 +108,24 @@ def router(speaker: Speaker) -> APIRouter:
             raise ApiError(400, "missing_parameter", "`audio_sample` is required.", "audio_sample")
         return await run_while_connected(request, voices.save(sample, fields))
 
-    @routes.get("/v1/audio/voices/{voice_id}")
-    async def one_voice(voice_id: str) -> Response:
+    @routes.get("/v1/audio/voices/{voice_id}", response_model_exclude_unset=True)
+    async def one_voice(voice_id: str) -> PresetVoice | SavedVoiceDetails:
         """A voice by its id or name, with its description, transcript and consent."""
-        return JSONResponse(await voices.one(voice_id))
+        return await voices.one(voice_id)
 
     @routes.patch(
         "/v1/audio/voices/{voice_id}",
+        response_model_exclude_unset=True,
         openapi_extra={"requestBody": {"required": True, **_json_document(VoiceChange)}},
     )
-    async def change_voice(request: Request, voice_id: str) -> Response:
+    async def change_voice(request: Request, voice_id: str) -> SavedVoiceDetails:
         """Rename a saved voice or describe it anew. Its sound never changes."""
-        return JSONResponse(await voices.change(voice_id, await read_body(request, VoiceChange)))
+        return await voices.change(voice_id, await read_body(request, VoiceChange))
 
     @routes.delete("/v1/audio/voices/{voice_id}")
-    async def delete_voice(voice_id: str) -> Response:
+    async def delete_voice(voice_id: str) -> Deleted:
         """Delete a saved voice, its conditioning and its record of consent."""
-        return JSONResponse(await voices.delete(voice_id))
+        return await voices.delete(voice_id)
 
     @routes.post(
         "/v1/audio/voices/{voice_id}/preview",
@@ -143,17 +145,17 @@ class _Voices:
 
     speaker: Speaker
 
-    async def all(self, model: str | None) -> list[dict[str, Any]]:
+    async def all(self, model: str | None) -> list[PresetVoice | SavedVoice]:
         info = await self.speaker.backend.describe()
-        found = [preset_entry(voice, info) for voice in info.voices]
+        found: list[PresetVoice | SavedVoice] = [preset_entry(voice, info) for voice in info.voices]
         if self.speaker.voices is not None:
             found += await run_in(STORE_READERS, entries, self.speaker.voices, info)
         if model is None:
             return found
         wanted = info.name if model in model_names(info) else model
-        return [entry for entry in found if wanted in entry["models"]]
+        return [entry for entry in found if wanted in entry.models]
 
-    async def one(self, voice: str) -> dict[str, Any]:
+    async def one(self, voice: str) -> PresetVoice | SavedVoiceDetails:
         info = await self.speaker.backend.describe()
         for preset in info.voices:
             if preset.id == voice:
@@ -187,7 +189,7 @@ class _Voices:
                 overwrite=form.overwrite,
             )
         location = {"Location": f"/v1/audio/voices/{voice.id}"}
-        return JSONResponse(details(voice, store, info), 201, location)
+        return JSONResponse(details(voice, store, info).model_dump(exclude_unset=True), 201, location)
 
     async def _heard(self, sample: bytes, form: VoiceForm) -> Conditioning:
         references = self.speaker.references
@@ -198,7 +200,7 @@ class _Voices:
             await run_in(DECODERS, decode_reference, sample, trim=True, transcribed=transcribed)
         )
 
-    async def change(self, voice: str, change: VoiceChange) -> dict[str, Any]:
+    async def change(self, voice: str, change: VoiceChange) -> SavedVoiceDetails:
         info = await self._changeable(voice)
         if change.name is not None:
             _check_free(change.name, info)
@@ -207,11 +209,11 @@ class _Voices:
             record = await run_in(STORE_WRITERS, store.update, voice, name=change.name, description=change.description)
         return details(record, store, info)
 
-    async def delete(self, voice: str) -> dict[str, Any]:
+    async def delete(self, voice: str) -> Deleted:
         await self._changeable(voice)
         with at_fault(codes=_AT_FAULT):
             record = await run_in(STORE_WRITERS, self._store().delete, voice)
-        return {"id": record.id, "deleted": True}
+        return Deleted(id=record.id, deleted=True)
 
     async def preview(self, voice: str, body: PreviewBody) -> Response:
         recording = Recording("voice_preview")
@@ -247,7 +249,7 @@ def _check_free(name: str, info: ModelInfo) -> None:
     if name == INLINE_VOICE:
         raise ApiError(400, "invalid_value", f"{INLINE_VOICE!r} stands for ref_audio; choose another name.", "name")
     if name in {preset.id for preset in info.voices}:
-        raise ApiError(409, "voice_exists", f"{name!r} is a preset of the model; choose another name.", "name")
+        raise ApiError(409, "voice_is_preset", f"{name!r} is a preset of the model; choose another name.", "name")
 
 
 def _has_body(request: Request) -> bool:

@@ -9,39 +9,25 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict, replace
-from typing import Any, Literal
+from typing import Any
 
 from fastapi import APIRouter, WebSocket
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from api.bodies import wants_segments, wish_of
 from api.dictation import Arriving, Dictation
-from api.errors import ApiError
+from api.errors import ApiError, as_api_error
 from api.live import EndOfUtterance, Line, Place, Spoken
 from api.live_session import Limits, LiveSession
 from api.references import Reference
-from api.schema import SpokenBody, validated
+from api.schema import validated
+from api.session_config import SessionConfig, merged, read_config, speaks_anew
 from api.synthesis import Speaker, Speech, SpeechWish
-from api.wish import check_format, check_model
-from audio.encode import FORMATS, Encoder, make_encoder
-from runners.request import ModelInfo
+from audio.encode import Encoder, make_encoder
 from text.incremental import IncrementalText
 from text.options import AUTO, TextOptions
 
 ROUTE = "speech_stream"
-# Who speaks: one of these takes the place of the others, with the transcript that belongs to them.
-_WHO = frozenset(("voice", "ref_audio", "references"))
-_FORMAT = frozenset(("format", "response_format"))
-
-
-class SessionConfig(SpokenBody):
-    """`session.config`: the fields of the speech endpoint but for the text, and how the text is cut."""
-
-    input: str = Field("", max_length=0, description="The text comes in input.text.")
-    format: str | None = Field(None, description="The same as response_format.")
-    policy: Literal["sentence", "clause", "model"] = Field(
-        "sentence", description="What is spoken before more text is there; model: already the words of a sentence."
-    )
 
 
 class InputText(BaseModel):
@@ -66,7 +52,8 @@ def router(speaker: Speaker, limits: Limits | None = None) -> APIRouter:
           `language`, `ref_audio` ...) and `policy`: `sentence`, `clause`, or `model`, where the model itself speaks
           while a sentence is being written (400 `unsupported_parameter` where it cannot). Answered by
           `session.updated`; holds for text that comes later. What a later one leaves out stays as it was. May be left
-          out.
+          out. One that is refused changes nothing, and until one holds no text is taken: each `input.text` is answered
+          by an `error` with the code of that refusal.
         * `input.text`: `text`, any portion of it, at most 20,000 characters; 200,000 in a session.
         * `input.flush`: the utterance is complete, its rest is spoken. Without it a sentence is spoken as soon as
           what follows shows that it has ended.
@@ -99,6 +86,7 @@ class SpeechStream(LiveSession):
         self._config = validated({}, SessionConfig)
         self._given: dict[str, Any] = {}  # by all session.config so far
         self._recording: Reference | None = None
+        self._refusal: ApiError | None = None  # of the last session.config
         self._wish: SpeechWish
         self._timed = False
         self._utterance = 0
@@ -141,17 +129,17 @@ class SpeechStream(LiveSession):
         return False
 
     async def _configure(self, message: dict[str, Any]) -> None:
-        given, recording = self._merged(message)
-        config = validated(given, SessionConfig)
-        if config.format is not None:
-            config.response_format = config.format
-        check_model(config.model, self.info)
-        check_format(config.response_format, FORMATS, "format")
-        if config.input_type != "text" or config.timeout_s is not None:
-            param = "timeout_s" if config.timeout_s is not None else "input_type"
-            raise ApiError(400, "unsupported_parameter", f"A session takes no {param} of its own.", param)
-        if config.policy == "model":
-            _check_bistream(config, self.info)
+        try:
+            await self._follow(message)
+        except Exception as error:
+            self._refusal = as_api_error(error)
+            raise
+        self._refusal = None
+
+    async def _follow(self, message: dict[str, Any]) -> None:
+        given = merged(self._given, message)
+        recording = None if speaks_anew(message) else self._recording
+        config = read_config(given, self.info)
         timed = wants_segments(config)
         wish = wish_of(config, stream=True, recording=recording)
         if isinstance(wish.ref_audio, str):
@@ -165,19 +153,12 @@ class SpeechStream(LiveSession):
         self.text.policy = config.policy
         await self.send({"type": "session.updated", **self._described()})
 
-    def _merged(self, message: dict[str, Any]) -> tuple[dict[str, Any], Reference | None]:
-        """All that was ever given, the latest of each, and the recording that came with it."""
-        replaced: set[str] = set()
-        if speaks_anew := not _WHO.isdisjoint(message):
-            replaced |= {*_WHO, "ref_text"}
-        if not _FORMAT.isdisjoint(message):
-            replaced |= _FORMAT
-        kept = {name: value for name, value in self._given.items() if name not in replaced}
-        return {**kept, **message}, None if speaks_anew else self._recording
-
     async def _input(self, message: dict[str, Any]) -> None:
         if self._done:
             raise ApiError(400, "invalid_value", "After input.done no text is taken.", "type")
+        if (problem := self._refusal) is not None:  # the text would be heard otherwise than it was asked for
+            told = f"The last session.config was refused: send it anew before any text. {problem.message}"
+            raise ApiError(problem.status, problem.code, told, problem.param)
         text = validated(message, InputText).text
         if self._config.policy == "model":
             self.count(text)
@@ -295,18 +276,6 @@ class SpeechStream(LiveSession):
 
 def _reading(wish: SpeechWish) -> TextOptions:
     return wish.options if wish.language == AUTO else replace(wish.options, language=wish.language)
-
-
-def _check_bistream(config: SessionConfig, info: ModelInfo) -> None:
-    if "bistream" not in info.modes:
-        message = "This model does not speak while its text arrives: policy is sentence or clause."
-        raise ApiError(400, "unsupported_parameter", message, "policy")
-    if config.instructions is not None and info.version == 2:
-        message = "CosyVoice 2 follows instructions only by the policies sentence and clause."
-        raise ApiError(400, "unsupported_parameter", message, "instructions")
-    if config.pronunciation or config.pronunciation_dictionary_ids:
-        message = "Pronunciations are heard only by the policies sentence and clause."
-        raise ApiError(400, "unsupported_parameter", message, "pronunciation")
 
 
 def _indices(place: Place) -> dict[str, int]:

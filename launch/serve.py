@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
-from launch.server import LaunchError, Server, address, check
+from api.oip.grpc_settings import grpc_address
+from launch.server import ROOT, LaunchError, Server, address, check
 from launch.terminal import ProgressLine, run
 
 
@@ -12,21 +14,12 @@ def serve(progress: ProgressLine) -> None:
     """Returns at Ctrl-C, when running streams have finished; a second Ctrl-C ends them."""
     host, port = address(3000)
     check(host, port)
-    server = Server(port, host)
+    server = Server(port, host, log=_log_of(port))
     try:
         server.start()
         server.wait_ready(progress=progress.starting)
         progress.clear()
-        print(
-            f"speech   POST {server.url}/v1/audio/speech\n"
-            f"voices   GET  {server.url}/v1/audio/voices\n"
-            f"page     {server.url}/ui/\n"
-            f"docs     {server.url}/docs\n"
-            f"metrics  {server.url}/metrics\n"
-            f"log      {server.log}\n"
-            "Ctrl-C stops it when running streams have finished; a second one at once.",
-            flush=True,
-        )
+        print(_banner(server, grpc_address()), flush=True)
         assert server.process is not None
         server.process.wait()
         raise LaunchError(f"The service stopped:\n{server.tail()}")
@@ -35,6 +28,36 @@ def serve(progress: ProgressLine) -> None:
         server.stop(grace=None)
     finally:
         server.stop()
+
+
+def _banner(server: Server, grpc: str | None) -> str:
+    places = {
+        "speech": f"POST {server.url}/v1/audio/speech",
+        "voices": f"GET  {server.url}/v1/audio/voices",
+        "page": f"{server.url}/ui/",
+        "docs": f"{server.url}/docs",
+        "metrics": f"{server.url}/metrics",
+        **({"grpc": grpc} if grpc else {}),
+        "log": server.log,
+    }
+    lines = [f"{name:<8} {place}" for name, place in places.items()]
+    return "\n".join([*lines, "Ctrl-C stops it when running streams have finished; a second one at once."])
+
+
+def _log_of(port: int) -> Path:
+    """The file of the server's log, which stays when it has ended; that of the server before it is kept beside it.
+
+    Raises LaunchError.
+    """
+    log = ROOT / "out" / f"serve-{port}.log"
+    try:
+        log.parent.mkdir(exist_ok=True)
+        if log.exists():
+            log.replace(log.with_name(f"{log.name}.1"))
+        log.touch()
+    except OSError as error:
+        raise LaunchError(f"The log cannot be written to {log}: {error.strerror}.") from error
+    return log
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ async def test_what_a_voice_cannot_do_is_refused(voices: VoiceStore, fields: dic
 
 async def test_a_voice_is_listed_with_the_modes_it_speaks_in(voices: VoiceStore) -> None:
     info = await Model().describe()
-    listed = {entry["name"]: entry["supported_modes"] for entry in entries(voices, info)}
+    listed = {entry.name: entry.supported_modes for entry in entries(voices, info)}
     assert listed == {voice.name: modes_of(voices.record(voice.name), info) for voice in voices.list()}
     assert listed["told"] == ["zero_shot", "cross_lingual", "instruct"]
     plain = replace(info, modes=("preset", "zero_shot", "cross_lingual"))

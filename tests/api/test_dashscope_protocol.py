@@ -109,6 +109,19 @@ async def test_what_cannot_be_followed_fails_the_task_and_closes(
     await comes_true(lambda: backend.running == 0)
 
 
+@pytest.mark.parametrize("model", ["cosyvoice-v3", "cosyvoice-v3-flash", "nonsense", None])
+async def test_a_model_that_is_not_loaded_is_answered_by_the_name_of_the_one_that_is(model: str | None) -> None:
+    backend = FakeBackend()
+    async with live_server(backend) as server, inference(server) as socket:
+        await socket.send(message("run-task", model=model, input={}, parameters=PARAMETERS))
+        await socket.send(message("continue-task", input={"text": "Never heard. "}))
+        failed, audio = await until(socket, "task-failed")
+        assert failed["header"]["error_code"] == "model_not_found"
+        assert "model is 'cosyvoice-v2'" in failed["header"]["error_message"]
+        await asyncio.wait_for(socket.wait_closed(), 20)
+    assert (audio, backend.requests) == (b"", [])
+
+
 async def test_silence_and_the_drain_fail_the_task() -> None:
     async with live_server(FakeBackend(), Limits(idle_s=0.2)) as server:
         async with inference(server) as socket:

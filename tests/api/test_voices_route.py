@@ -188,8 +188,8 @@ async def test_a_sample_that_is_trimmed_is_encoded_without_its_silence(
         ({"consent": "x" * 2001}, 400, "invalid_value", "consent"),
         ({"name": "a\nb"}, 400, "invalid_value", "name"),
         ({"name": "inline"}, 400, "invalid_value", "name"),
-        ({"name": "cosy"}, 409, "voice_exists", "name"),
-        ({"name": "cosy", "overwrite": "true"}, 409, "voice_exists", "name"),
+        ({"name": "cosy"}, 409, "voice_is_preset", "name"),
+        ({"name": "cosy", "overwrite": "true"}, 409, "voice_is_preset", "name"),
         ({"ref_text": "x" * 2001}, 400, "invalid_value", "ref_text"),
         ({"description": "x" * 1001}, 400, "invalid_value", "description"),
         ({"description": "x" * 70_000}, 400, "invalid_value", "description"),
@@ -253,7 +253,7 @@ async def test_names_are_unique_and_presets_stay(http: httpx.AsyncClient) -> Non
     assert replaced.json()["consent_id"] != ada["consent_id"]
     bob = (await _save(http, "Bob")).json()
     _refused(await http.patch(f"{VOICES}/{bob['id']}", json={"name": "Ada"}), 409, "voice_exists", "name")
-    _refused(await http.patch(f"{VOICES}/{bob['id']}", json={"name": "cosy"}), 409, "voice_exists", "name")
+    _refused(await http.patch(f"{VOICES}/{bob['id']}", json={"name": "cosy"}), 409, "voice_is_preset", "name")
     _refused(await http.patch(f"{VOICES}/{bob['id']}", json={"sound": "x"}), 400, "unknown_parameter", "sound")
     _refused(await http.patch(f"{VOICES}/cosy", json={"name": "x"}), 409, "voice_is_preset", "voice_id")
     _refused(await http.delete(f"{VOICES}/cosy"), 409, "voice_is_preset", "voice_id")
@@ -274,11 +274,22 @@ async def test_a_voice_of_another_model_is_listed_as_not_usable(http: httpx.Asyn
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "voice_not_usable")
 
 
+async def test_who_names_no_voice_is_told_where_all_are_listed(http: httpx.AsyncClient) -> None:
+    assert "GET /v1/audio/voices" in await _no_voice(http)
+
+
+async def _no_voice(http: httpx.AsyncClient) -> str:
+    answer = await http.post(SPEECH, json={"input": "Hello.", "voice": "nobody"})
+    _refused(answer, 404, "voice_not_found", "voice")
+    return answer.json()["error"]["message"]
+
+
 async def test_without_a_folder_nothing_is_kept_and_presets_speak(backend: Backend) -> None:
     async with _client(backend) as http:
         _refused(await _save(http), 501, "voice_store_off")
         _refused(await http.delete(f"{VOICES}/Ada"), 501, "voice_store_off")
         _refused(await http.get(f"{VOICES}/Ada"), 404, "voice_not_found", "voice_id")
+        assert "GET /v1/audio/voices" not in await _no_voice(http)
         assert len((await http.get(VOICES)).json()["voices"]) == 2
         body = {"name": "towns", "pronunciations": [{"text": "Reading", "replace": "redding"}]}
         _refused(await http.post(DICTIONARIES, json=body), 501, "voice_store_off")
@@ -310,8 +321,7 @@ async def test_a_dictionary_is_kept_seen_by_others_applied_and_deleted(
     assert (answer.json()["id"], answer.json()["entries"]) == (dictionary["id"], 1)
     assert (await http.delete(f"{DICTIONARIES}/towns")).json() == {"id": dictionary["id"], "deleted": True}
     _refused(await http.get(f"{DICTIONARIES}/towns"), 404, "dictionary_not_found", "dictionary_id")
-    answer = await http.post(SPEECH, json=wanted)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "dictionary_not_found")
+    _refused(await http.post(SPEECH, json=wanted), 404, "dictionary_not_found", "pronunciation_dictionary_ids")
 
 
 @pytest.mark.parametrize(

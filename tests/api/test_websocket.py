@@ -219,6 +219,8 @@ async def test_bad_messages_are_told_and_harm_nothing() -> None:
             assert (error["code"], error["fatal"]) == (code, False), message
             assert param in (None, error["param"]), message
             assert error["message"]
+        await session.say("session.config")
+        await session.until("session.updated")
         await speak(session, "Still here.")
         assert [sentence.start["text"] for sentence in session.sentences] == ["Still here."]
 
@@ -345,6 +347,47 @@ async def test_a_later_configuration_keeps_what_it_leaves_out() -> None:
         ("pcm", "clause"),
         ("flac", "clause"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "param"),
+    [
+        ({"voice": "nobody"}, "voice_not_found", "voice"),
+        ({"policy": "word"}, "invalid_value", "policy"),
+        ({"policy": "model"}, "unsupported_parameter", "policy"),
+        ({"fromat": "pcm"}, "unknown_parameter", "fromat"),
+        ({"ref_audio": "data:audio/wav;base64,AAAA"}, "ref_audio_invalid", "ref_audio"),
+    ],
+)
+async def test_no_text_is_spoken_after_a_refused_configuration(fields: dict[str, Any], code: str, param: str) -> None:
+    backend = FakeBackend()
+    async with live_server(backend) as server, server.session() as session:
+        await session.say("session.config", format="pcm", **fields)
+        for text in ("One. ", "Two. "):
+            await session.say("input.text", text=text)
+        await session.say("input.done")
+        done = await session.until("session.done")
+        assert await session.until_closed() == 1000
+    errors = [event for event in session.events if event["type"] == "error"]
+    assert [(error["code"], error["param"], error["fatal"]) for error in errors] == [(code, param, False)] * 3
+    assert all(errors[0]["message"] in error["message"] for error in errors)
+    assert all("session.config was refused" in error["message"] for error in errors[1:])
+    assert (done["sentences"], done["characters"], backend.requests) == (0, 0, [])
+
+
+async def test_a_refused_configuration_holds_up_only_the_text_after_it() -> None:
+    async with live_server(FakeBackend()) as server, server.session() as session:
+        await session.say("session.config", format="pcm", seed=3)
+        await session.say("input.text", text="Before")
+        await session.say("session.config", format="flac", voice="nobody")
+        await session.say("input.text", text=" the refusal.")
+        await session.say("session.config", seed=4)
+        await session.until("session.updated")
+        await session.until("session.updated")
+        await speak(session, " After.")
+    assert sum(event["type"] == "error" for event in session.events) == 2
+    (sentence,) = session.sentences
+    assert (sentence.start["text"], sentence.start["format"], sentence.start["seed"]) == ("Before After.", "pcm", 4)
 
 
 async def test_a_bug_leaves_its_traceback_in_the_log(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,9 +15,9 @@ import pytest
 
 from api.auth import KeyRing
 from api.keyring import KEYS, KEYS_FILE, entry, new_key
-from launch import demo
+from launch import demo, serve
 from launch.server import LaunchError, Server, address, check, free_port
-from launch.terminal import run
+from launch.terminal import ProgressLine, run
 from models.config import EMBEDDED
 
 
@@ -188,6 +190,45 @@ def test_the_demo_names_the_voices_it_could_have_used(
     monkeypatch.setenv("VOICE", "nobody")
     assert run("demo", demo.demo) == 1
     assert "cosy" in capsys.readouterr().err
+
+
+def test_a_server_that_ends_by_itself_leaves_its_log_and_the_one_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class ShortLived(Server):
+        words = "first words"
+
+        def start(self) -> None:
+            with self.log.open("wb") as log:
+                self.process = subprocess.Popen([sys.executable, "-c", f"print({self.words!r})"], stdout=log)
+
+        def wait_ready(self, *given: object, **named: object) -> None:
+            """It is not asked for anything."""
+
+    monkeypatch.setattr(serve, "Server", ShortLived)
+    monkeypatch.setattr(serve, "ROOT", tmp_path)
+    port, grpc_port = free_port(), free_port()
+    monkeypatch.setenv("PORT", str(port))
+    log = tmp_path / "out" / f"serve-{port}.log"
+    assert run("serve", serve.serve) == 1
+    told = capsys.readouterr()
+    assert f"log      {log}\n" in told.out
+    assert "grpc" not in told.out
+    assert "The service stopped:\nfirst words" in told.err
+    monkeypatch.setattr(ShortLived, "words", "last words")
+    monkeypatch.setenv("GRPC_PORT", str(grpc_port))
+    assert run("serve", serve.serve) == 1
+    assert f"grpc     127.0.0.1:{grpc_port}\n" in capsys.readouterr().out
+    assert log.read_text() == "last words\n"
+    assert Path(f"{log}.1").read_text() == "first words\n"
+
+
+def test_a_log_that_cannot_be_written_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("no folder")
+    monkeypatch.setattr(serve, "ROOT", tmp_path)
+    monkeypatch.setenv("PORT", str(free_port()))
+    with pytest.raises(LaunchError, match=r"log cannot be written to .*out/serve-\d+\.log"):
+        serve.serve(ProgressLine())
 
 
 def test_a_wait_that_fails_stops_what_was_started() -> None:
