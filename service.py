@@ -7,7 +7,7 @@ import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from concurrent.futures import Future
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import aiohttp
 import bentoml
@@ -38,6 +38,9 @@ from runners.tracing import flush
 from runners.voice_store import FOLDER_VARIABLE, VoiceStore
 from runners.watch import RunnerWatch
 from text.frontend import TextFrontend
+
+if TYPE_CHECKING:
+    from api.oip.grpc_port import GrpcPort
 
 
 class Runners:
@@ -81,6 +84,10 @@ def _open(voices: VoiceStore, dictionaries: DictionaryStore | None) -> None:
         die(error.message)
     except OSError as error:
         die(f"{FOLDER_VARIABLE}={voices.folder} cannot be used: {error.strerror}.")
+
+
+def _cannot_listen(address: str) -> NoReturn:
+    die(f"gRPC cannot listen on {address}: choose another port with GRPC_PORT=...")
 
 
 def _client() -> EngineClient:
@@ -142,7 +149,8 @@ class CosyVoice:
         self._encoder_watch: RunnerWatch | None = None
         self._info: ModelInfo | None = None
         self._draining: asyncio.Event = public_api.state.draining  # set from SIGTERM on
-        self._grpc_drained: asyncio.Task | None = None
+        self._grpc: GrpcPort | None = None
+        self._grpc_serving: asyncio.Task | None = None
         self._drained: Future[None] | None = None  # held: nobody else does
 
     @bentoml.on_startup
@@ -158,19 +166,28 @@ class CosyVoice:
         if (voices := public_api.state.speaker.voices) is not None:
             await asyncio.to_thread(_open, voices, public_api.state.speaker.dictionaries)
         if self._grpc_address is not None:
-            await self._start_grpc(self._grpc_address)
+            self._start_grpc(self._grpc_address)
         self._unready_from_sigterm()
 
-    async def _start_grpc(self, address: str) -> None:
+    def _start_grpc(self, address: str) -> None:
         from api.oip.grpc_keys import KeyedGrpcServer  # grpc is not imported where it is not used
+        from api.oip.grpc_port import GrpcPort
 
-        server = KeyedGrpcServer(public_api.state.inference, self._draining, keys)
+        def server() -> KeyedGrpcServer:
+            return KeyedGrpcServer(public_api.state.inference, self._draining, keys)
+
+        async def serve(port: GrpcPort) -> None:
+            try:
+                await port.run()
+            except RuntimeError:
+                _cannot_listen(address)
+
         try:
-            await server.start(address)
-        except RuntimeError:
-            die(f"gRPC cannot listen on {address}: choose another port with GRPC_PORT=...")
-        # From SIGTERM on: HTTP drains by itself, and only then are the shutdown hooks called.
-        self._grpc_drained = asyncio.create_task(server.drained())
+            self._grpc = GrpcPort(address, server, self._runners_ready, self._runner_gone, self._draining)
+        except OSError:
+            _cannot_listen(address)
+        # Until SIGTERM: HTTP drains by itself, and only then are the shutdown hooks called.
+        self._grpc_serving = asyncio.create_task(serve(self._grpc))
 
     def _unready_from_sigterm(self) -> None:
         """From the signal on, probes see the drain and new requests are refused; the server stops listening, and lets
@@ -191,21 +208,35 @@ class CosyVoice:
 
     @bentoml.on_shutdown
     async def stop(self) -> None:
-        if self._grpc_drained is not None:
+        if self._grpc_serving is not None:
             self._draining.set()
-            await self._grpc_drained
+            await self._grpc_serving
         if self.engine_client is not None:
             await self.engine_client.close()
-        for watch in (self._engine_watch, self._encoder_watch):
-            if watch is not None:
-                await watch.close()
+        for watch in self._watches():
+            await watch.close()
         await asyncio.to_thread(flush)
 
     async def __is_ready__(self) -> bool:
-        if self._draining.is_set():
+        """Whether it answers at every one of its ports."""
+        if self._draining.is_set() or (self._grpc is not None and not self._grpc.open):
             return False
-        runners = [watch.is_ready() for watch in (self._engine_watch, self._encoder_watch) if watch is not None]
-        return all(await asyncio.gather(*runners)) and not self._draining.is_set()
+        return await self._runners_ready() and not self._draining.is_set()
+
+    async def _runners_ready(self) -> bool:
+        return all(await asyncio.gather(*(watch.is_ready() for watch in self._watches())))
+
+    async def _runner_gone(self) -> None:
+        """Returns when one of them is."""
+        waiting = [asyncio.ensure_future(watch.gone()) for watch in self._watches()]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waiting:
+                one.cancel()
+
+    def _watches(self) -> list[RunnerWatch]:
+        return [watch for watch in (self._engine_watch, self._encoder_watch) if watch is not None]
 
     async def describe(self) -> ModelInfo:
         """The loaded model; raises RequestError `loading`."""

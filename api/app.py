@@ -27,6 +27,7 @@ from api import (
 from api.arrival import WholeBodies
 from api.auth import ApiKeys, KeyRing
 from api.backend import Backend
+from api.departure import TakenInTime
 from api.entrance import Entrance
 from api.oip import errors as oip_errors
 from api.oip import routes as oip
@@ -77,6 +78,7 @@ def create_app(backend: Backend, keys: KeyRing | None = None, *, local: bool = F
     app.router.routes.append(documents.Unknown())
 
     # The last one is the outermost.
+    app.add_middleware(TakenInTime)
     app.add_middleware(WholeBodies, draining=app.state.draining)
     if keys is None:
         app.add_middleware(OwnPages, respond=_refused, local=local)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator
 from typing import Any
 
 from fastapi.responses import StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
-from api.deadlines import done_within
-from api.errors import ApiError, as_api_error
+from api.errors import as_api_error
 from api.telemetry import Recording, ended
-
-SEND_SECONDS = 60.0
-"""A client that takes nothing for so long has stalled, as in a WebSocket session."""
 
 
 class EngineStream(StreamingResponse):
@@ -27,14 +22,8 @@ class EngineStream(StreamingResponse):
         self._content, self._frames, self._recording = content, frames, recording
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def send_in_time(message: Message) -> None:
-            try:
-                await done_within(SEND_SECONDS, send(message))
-            except asyncio.TimeoutError:
-                raise ApiError(499, "client_stalled", f"The client took nothing for {SEND_SECONDS:g} s.") from None
-
         try:
-            await super().__call__(scope, receive, send_in_time)
+            await super().__call__(scope, receive, send)
         except Exception as error:
             self._recording.finished(as_api_error(error).code)
             raise

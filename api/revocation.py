@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
@@ -12,6 +13,8 @@ from starlette.websockets import WebSocketDisconnect
 
 from api.errors import ApiError
 from api.telemetry import ended
+
+logger = logging.getLogger("cosyserve.api")
 
 CHECK_SECONDS = 2.0
 POLICY_VIOLATION = 1008  # RFC 6455, section 7.4.1
@@ -28,7 +31,7 @@ class Watch:
     @classmethod
     @asynccontextmanager
     async def of(cls, check: Callable[[], Awaitable[object]]) -> AsyncIterator[Watch]:
-        """`check` raises ApiError 401 or 403 for who is not; one that cannot tell (503) says nothing."""
+        """`check` raises ApiError 401 or 403 for who is not; one that cannot tell, or breaks, says nothing."""
         watch = cls()
         watch._asking = asyncio.create_task(watch._ask(check))
         try:
@@ -37,6 +40,7 @@ class Watch:
             watch._asking.cancel()
 
     async def _ask(self, check: Callable[[], Awaitable[object]]) -> None:
+        told = False
         while self.problem is None:
             await asyncio.sleep(CHECK_SECONDS)
             try:
@@ -45,6 +49,10 @@ class Watch:
                 if problem.status in (401, 403):
                     self.problem = problem
                     ended(problem.code)  # before what it interrupts ends as if its client had left
+            except Exception:
+                if not told:  # once in a session: it is asked every other second
+                    logger.exception("whether a caller is still let in could not be asked")
+                told = True
 
     async def meanwhile(self, work: Awaitable[Value], otherwise: Value) -> Value:
         """The result of `work`, or `otherwise` as soon as the caller is not let in any more."""

@@ -50,6 +50,10 @@ class RunnerWatch:
         except RequestError:
             return False
 
+    async def gone(self) -> None:
+        """Returns when the runner's process is gone, or at once where there is none."""
+        await self._gone.wait()
+
     async def close(self) -> None:
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)

@@ -1,17 +1,12 @@
-"""The handlers of the protocol's calls, all of which take a stream of requests, with something around them."""
+"""What answers the protocol's calls: each takes a stream of messages, and writes one answer, or one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import grpc
 
-Answer = Callable[[AsyncIterator[bytes], grpc.aio.ServicerContext], Any]
-
-
-def around(handler: Any, wrap: Callable[[Answer], Answer]) -> grpc.RpcMethodHandler:
-    """`handler` with `wrap` of what answers its calls in the place of that."""
-    if handler.response_streaming:
-        return grpc.stream_stream_rpc_method_handler(wrap(handler.stream_stream))
-    return grpc.stream_unary_rpc_method_handler(wrap(handler.stream_unary))
+Answer = Callable[[AsyncIterator[bytes], grpc.aio.ServicerContext], Awaitable[None]]
+"""Also of a call of one message: gRPC would not call its handler before that is there, nor say when it was taken."""
+STREAMING = frozenset(["ModelStreamInfer"])
+"""The calls of many messages; the others have one, and its answer."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from typing import Any
 
 import grpc
 
@@ -13,6 +12,7 @@ from api.auth import Caller, KeyRing
 from api.errors import ApiError
 from api.exchange import current
 from api.oip.errors import sentence
+from api.oip.grpc_handlers import STREAMING, Answer
 from api.oip.grpc_server import GrpcServer
 from api.oip.inference import Inference
 from api.revocation import Watch
@@ -36,19 +36,17 @@ class KeyedGrpcServer(GrpcServer):
         self._keys = keys
         super().__init__(inference, draining)
 
-    def _handlers(self) -> dict[str, grpc.RpcMethodHandler]:
-        handlers = super()._handlers()
+    def _answers(self) -> dict[str, Answer]:
+        answers = super()._answers()
         if self._keys is None:
-            return handlers
-        return {name: h if name in OPEN_CALLS else _keyed(h, self._keys, name) for name, h in handlers.items()}
+            return answers
+        return {name: a if name in OPEN_CALLS else _keyed(name, a, self._keys) for name, a in answers.items()}
 
 
-def _keyed(handler: Any, keys: KeyRing, name: str) -> grpc.RpcMethodHandler:
-    """`handler`, whose requests are a stream, behind the check of the key."""
-    streams = handler.response_streaming
-    answer = handler.stream_stream if streams else handler.stream_unary
+def _keyed(name: str, answer: Answer, keys: KeyRing) -> Answer:
+    """`answer` of the call `name`, behind the check of the key."""
 
-    async def handle(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> Any:
+    async def handle(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
         authorization = dict(context.invocation_metadata() or ()).get("authorization")
 
         async def let_in() -> Caller:
@@ -64,15 +62,15 @@ def _keyed(handler: Any, keys: KeyRing, name: str) -> grpc.RpcMethodHandler:
                 running.enter_context(caller.meter.request())
             except ApiError as problem:
                 await _refuse(context, problem)
-            if not streams:  # one message, and its answer
-                return await answer(requests, context)
+            if name not in STREAMING:
+                await answer(requests, context)
+                return
             async with Watch.of(let_in) as watch:
-                answered = await answer(_while_let_in(requests, watch), context)
+                await answer(_while_let_in(requests, watch), context)
                 if watch.problem is not None:
                     await _refuse(context, watch.problem)
-                return answered
 
-    return (grpc.stream_stream_rpc_method_handler if streams else grpc.stream_unary_rpc_method_handler)(handle)
+    return handle
 
 
 async def _while_let_in(requests: AsyncIterator[bytes], watch: Watch) -> AsyncIterator[bytes]:

@@ -11,13 +11,15 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.json_format import ParseDict
 
-from api.arrival import MAX_BODY_BYTES, MESSAGE_SECONDS, arrived, draining_error, parsed
+from api.arrival import GOODBYE_SECONDS, MAX_BODY_BYTES, MESSAGE_SECONDS, arrived, draining_error, parsed
+from api.departure import StalledError
 from api.errors import ApiError
 from api.limits import count_request
 from api.oip import metadata
 from api.oip.errors import known, sentence
+from api.oip.grpc_answers import WholeAnswers, abort, write
 from api.oip.grpc_exchange import followed
-from api.oip.grpc_handlers import Answer, around
+from api.oip.grpc_handlers import Answer
 from api.oip.grpc_messages import (
     InferCall,
     failed_response,
@@ -34,7 +36,6 @@ from api.oip.rest import check_load, unload_refused
 from api.oip.wire import read_message
 from api.received import received
 from api.synthesis import MAX_WHOLE_SAMPLES
-from api.telemetry import ended
 
 DRAIN_SECONDS = 86_400.0
 """Running calls finish, however long they take; whoever sent SIGTERM has the last word."""
@@ -43,27 +44,26 @@ _OPTIONS = (
     ("grpc.max_receive_message_length", MAX_BODY_BYTES),
     ("grpc.max_send_message_length", 4 * MAX_WHOLE_SAMPLES + 2**20),
 )
-_STATUS = {
-    404: grpc.StatusCode.NOT_FOUND,
-    408: grpc.StatusCode.DEADLINE_EXCEEDED,
-    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    500: grpc.StatusCode.INTERNAL,
-    501: grpc.StatusCode.UNIMPLEMENTED,
-    503: grpc.StatusCode.UNAVAILABLE,
-}
 _INFERENCES = ("ModelInfer", "ModelStreamInfer")
 Request = TypeVar("Request")
 
 
 class GrpcServer:
-    """Serves `inference` at one address until `draining` is set."""
+    """Serves `inference` at one address, from `start` to `stop`. Once `draining` is set, what has not arrived is waited
+    for no longer."""
 
     def __init__(self, inference: Inference, draining: asyncio.Event) -> None:
         self._inference, self._draining = inference, draining
+        self._whole = WholeAnswers()
+        self._running = 0  # calls
+        self._idle = asyncio.Event()
         self._server = grpc.aio.server(options=_OPTIONS)
-        handlers = self._handlers()
-        handlers |= {name: _counted(handlers[name]) for name in _INFERENCES}
-        handlers = {name: followed(name, handler) for name, handler in handlers.items()}
+        answers = self._answers()
+        answers |= {name: _counted(answers[name]) for name in _INFERENCES}
+        handlers = {
+            name: grpc.stream_stream_rpc_method_handler(self._held(followed(name, answer)))
+            for name, answer in answers.items()
+        }
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
 
     async def start(self, address: str) -> None:
@@ -72,12 +72,31 @@ class GrpcServer:
             raise RuntimeError(f"cannot bind {address}")
         await self._server.start()
 
-    async def drained(self) -> None:
-        """Once `draining` is set: take no new calls, and return when the running ones have finished."""
-        await self._draining.wait()
-        await self._server.stop(DRAIN_SECONDS)
+    async def stop(self) -> None:
+        """Listen no longer, and return when the running calls have finished; a client that has been given up, and is
+        still there, is not waited for."""
+        stopping = asyncio.create_task(self._server.stop(DRAIN_SECONDS))
+        if self._running:
+            self._idle.clear()
+            await self._idle.wait()
+        await self._server.stop(GOODBYE_SECONDS)
+        await stopping
 
-    def _handlers(self) -> dict[str, grpc.RpcMethodHandler]:
+    def _held(self, answer: Answer) -> Answer:
+        """`answer`, which `stop` waits for."""
+
+        async def handle(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
+            self._running += 1
+            try:
+                await answer(requests, context)
+            finally:
+                self._running -= 1
+                if not self._running:
+                    self._idle.set()
+
+        return handle
+
+    def _answers(self) -> dict[str, Answer]:
         calls: dict[str, Callable[[Any], Awaitable[Any]]] = {
             "ServerLive": self._server_live,
             "ServerReady": self._server_ready,
@@ -89,27 +108,24 @@ class GrpcServer:
             "RepositoryModelLoad": self._load,
             "RepositoryModelUnload": self._unload,
         }
-        handlers = {
+        answers = {
             name: self._unary(partial(read_message, message(f"{name}Request")), call) for name, call in calls.items()
         }
         return {
-            **handlers,
-            "ModelInfer": self._unary(read_infer_call, self._model_infer),
-            "ModelStreamInfer": grpc.stream_stream_rpc_method_handler(self._model_stream_infer),
+            **answers,
+            "ModelInfer": self._model_infer,
+            "ModelStreamInfer": self._model_stream_infer,
         }
 
-    def _unary(
-        self, read: Callable[[bytes], Request], call: Callable[[Request], Awaitable[Any]]
-    ) -> grpc.RpcMethodHandler:
-        """Takes the message as a stream of one: a handler of a single message is not called before it is there."""
-
-        async def handle(requests: AsyncIterable[bytes], context: grpc.aio.ServicerContext) -> bytes:
+    def _unary(self, read: Callable[[bytes], Request], call: Callable[[Request], Awaitable[Any]]) -> Answer:
+        async def handle(requests: AsyncIterable[bytes], context: grpc.aio.ServicerContext) -> None:
             try:
-                return (await call(await self._message(read, requests))).SerializeToString()
+                answer = await call(await self._message(read, requests))
+                await self._whole.write(context, answer.SerializeToString())
             except Exception as error:
-                return await _abort(context, error)
+                await abort(context, error)
 
-        return grpc.stream_unary_rpc_method_handler(handle)
+        return handle
 
     async def _message(self, read: Callable[[bytes], Request], requests: AsyncIterable[bytes]) -> Request:
         data = await arrived(anext(aiter(requests), None), MESSAGE_SECONDS, self._draining)
@@ -156,13 +172,18 @@ class GrpcServer:
         await self._inference.model(name)
         raise unload_refused(name)
 
-    async def _model_infer(self, call: InferCall) -> Any:
-        with recorded() as recording:
-            asked = call.asked()
-            model = await self._inference.model(call.model_name, call.model_version, tuple(asked.inputs))
-            listed = () if call.raw else [spec.name for spec in model.outputs]
-            tensors = await self._inference.infer(model, asked, listed, recording)
-            return await asyncio.to_thread(infer_response, model, asked, tensors, call.raw)
+    async def _model_infer(self, requests: AsyncIterable[bytes], context: grpc.aio.ServicerContext) -> None:
+        try:
+            call = await self._message(read_infer_call, requests)
+            with recorded() as recording:
+                asked = call.asked()
+                model = await self._inference.model(call.model_name, call.model_version, tuple(asked.inputs))
+                listed = () if call.raw else [spec.name for spec in model.outputs]
+                tensors = await self._inference.infer(model, asked, listed, recording)
+                answer = await asyncio.to_thread(infer_response, model, asked, tensors, call.raw)
+                await self._whole.write(context, answer.SerializeToString())
+        except Exception as error:
+            await abort(context, error)
 
     async def _model_stream_infer(self, requests: AsyncIterable[bytes], context: grpc.aio.ServicerContext) -> None:
         """Each request of the stream is answered in full before the next one is begun."""
@@ -170,47 +191,45 @@ class GrpcServer:
         first = True
         try:
             while (data := await arrived(anext(source, None), None, self._draining)) is not None:
-                if self._draining.is_set():
-                    raise draining_error()
-                await self._answer(await parsed(read_infer_call, data), context, counted=first)
+                await self._answer(data, context, counted=first)
                 first = False
         except Exception as error:
-            await _abort(context, error)
+            await abort(context, error)
 
-    async def _answer(self, call: InferCall, context: grpc.aio.ServicerContext, *, counted: bool) -> None:
-        """Write one response per hop. A failure becomes a response too, and leaves the stream to the next request.
+    async def _answer(self, data: bytes, context: grpc.aio.ServicerContext, *, counted: bool) -> None:
+        """Write one response per hop. A failure becomes a response too, and leaves the stream to the next request, but
+        for that of what cannot be read, and of a client that takes nothing.
 
-        `counted`: among the key's requests, already."""
+        `counted`: among the key's requests, already. Raises ApiError."""
+        call: InferCall | None = None
         try:
             with recorded() as recording:
+                if self._draining.is_set():
+                    raise draining_error()
+                call = await parsed(read_infer_call, data)
                 if not counted:
                     count_request()
                 asked = call.asked()
                 model = await self._inference.model(call.model_name, call.model_version, tuple(asked.inputs))
                 async with aclosing(self._inference.stream_infer(model, asked, recording)) as hops:
                     async for tensors in hops:
-                        await context.write(hop_response(model, asked, tensors).SerializeToString())
+                        await write(context, hop_response(model, asked, tensors).SerializeToString())
+        except StalledError:
+            raise
         except Exception as error:
-            await context.write(failed_response(call, sentence(known(error))).SerializeToString())
+            if call is None:
+                raise
+            await write(context, failed_response(call, sentence(known(error))).SerializeToString())
             return
         if asked.parameters.get(FINAL_RESPONSE):
-            await context.write(final_response(model, asked).SerializeToString())
+            await write(context, final_response(model, asked).SerializeToString())
 
 
-def _counted(handler: Any) -> grpc.RpcMethodHandler:
-    """`handler`, whose requests are a stream, and what it refuses, in the metrics."""
+def _counted(answer: Answer) -> Answer:
+    """`answer`, and what it refuses, in the metrics."""
 
-    def wrap(answer: Answer) -> Answer:
-        async def handle(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> Any:
-            with received(ROUTE):
-                return await answer(requests, context)
+    async def handle(requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext) -> None:
+        with received(ROUTE):
+            await answer(requests, context)
 
-        return handle
-
-    return around(handler, wrap)
-
-
-async def _abort(context: grpc.aio.ServicerContext, error: Exception) -> Any:
-    problem = known(error)
-    ended(problem.code)
-    await context.abort(_STATUS.get(problem.status, grpc.StatusCode.INVALID_ARGUMENT), sentence(problem))
+    return handle

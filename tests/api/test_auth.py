@@ -145,7 +145,7 @@ async def channel() -> AsyncIterator[grpc.aio.Channel]:
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
         yield channel
     state.draining.set()
-    await server.drained()
+    await server.stop()
 
 
 async def test_grpc_asks_for_the_same_keys(channel: grpc.aio.Channel) -> None:

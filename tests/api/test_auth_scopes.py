@@ -23,8 +23,9 @@ from starlette.testclient import TestClient, WebSocketDenialResponse
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from api import revocation
 from api.app import create_app
-from api.auth import KeyRing
+from api.auth import Caller, KeyRing
 from api.keyring import entry, new_key
 from api.limits import KeyLimits
 from api.oip.grpc_keys import OPEN_CALLS, KeyedGrpcServer
@@ -175,10 +176,10 @@ async def serving(keys: KeyRing, backend: FakeBackend) -> AsyncGenerator[Running
     port = server.servers[0].sockets[0].getsockname()[1]
     try:
         async with grpc.aio.insecure_channel(address) as channel:
-            yield Running(app, f"ws://127.0.0.1:{port}", channel, set(inference._handlers()))
+            yield Running(app, f"ws://127.0.0.1:{port}", channel, set(inference._answers()))
     finally:
         app.state.draining.set()
-        await inference.drained()
+        await inference.stop()
         server.should_exit = True
         await http
 
@@ -247,6 +248,46 @@ async def test_what_a_key_opened_ends_soon_after_the_key(loses: str, code: str, 
             data: Any = await kept.socket.recv()
             assert isinstance(data, bytes)  # who kept the key goes on listening
             await comes_true(lambda: _sessions_that_ended(code) == ended + 2)
+
+
+async def test_a_check_that_breaks_takes_nobody_s_session(
+    keys_file: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whatever the source of keys fails with: the session speaks on, and ends when its key is seen to be gone."""
+
+    class Breaking(KeyRing):
+        broken = False
+
+        async def caller(self, authorization: str | None) -> Caller:
+            if self.broken:
+                raise OSError("no such host")
+            return await super().caller(authorization)
+
+    monkeypatch.setattr(revocation, "CHECK_SECONDS", 0.05)
+    keys = Breaking("", keys_file, KeyLimits())
+    async with (
+        serving(keys, FakeBackend()) as running,
+        connect(f"{running.url}/v1/audio/speech/stream", additional_headers=bearer(SPEECH)) as socket,
+    ):
+        stream = running.channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")(
+            metadata=(("authorization", f"Bearer {KEYS[SPEECH]}"),)
+        )
+        session = Session(socket)
+        await session.until("session.created")
+        await stream.write(message("ModelInferRequest")(model_name="nobody").SerializeToString())
+        assert await stream.read()
+        keys.broken = True
+        await asyncio.sleep(0.3)
+        await session.say("input.text", text="Hello. And more. ")
+        await session.say("input.flush")
+        await session.until("utterance.done")
+        await stream.write(message("ModelInferRequest")(model_name="nobody").SerializeToString())
+        assert await stream.read()
+        assert len([r for r in caplog.records if "could not be asked" in r.message]) == 2  # one for each of them
+        keys_file.write_text("")
+        keys.broken = False
+        assert await asyncio.wait_for(_until_closed(socket), 10) == (1008, "invalid_api_key")
+        assert await asyncio.wait_for(stream.code(), 10) is grpc.StatusCode.UNAUTHENTICATED
 
 
 def _sessions_that_ended(outcome: str) -> float:

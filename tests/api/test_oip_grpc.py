@@ -47,7 +47,7 @@ class Running:
 
     async def drain(self) -> None:
         self._draining.set()
-        await self.server.drained()
+        await self.server.stop()
 
     async def call(self, name: str, request: Any = b"") -> Any:
         """A unary call; `request` may be fields, or the bytes of a message."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
 
 import grpc
 import pytest
@@ -18,7 +19,7 @@ from api.keyring import entry, new_key
 from api.limits import KeyLimits
 from api.oip.grpc_keys import KeyedGrpcServer
 from api.oip.inference import Inference
-from api.oip.messages import SERVICE
+from api.oip.messages import SERVICE, message
 from api.received import route_of
 from launch.server import free_port
 from tests.api.oip_backend import FakeBackend
@@ -103,19 +104,40 @@ def test_a_session_is_counted_by_its_end(headers: dict, message: dict | None, en
     assert grown("cosyserve_requests_total") == {}
 
 
-@pytest.mark.parametrize(("metadata", "end"), [((), "missing_api_key"), ((BEARER,), "invalid_message")])
-async def test_a_grpc_call_that_nobody_worked_for_is_counted(metadata: tuple, end: str, grown) -> None:
+@asynccontextmanager
+async def calling() -> AsyncGenerator[grpc.aio.Channel, None]:
     address, draining = f"127.0.0.1:{free_port()}", asyncio.Event()
     inference: Inference = create_app(FakeBackend(), RING).state.inference
     server = KeyedGrpcServer(inference, draining, RING)
     await server.start(address)
-    pairs = [(name.lower(), value) for given in metadata for name, value in given.items()]
     async with grpc.aio.insecure_channel(address) as channel:
-        with pytest.raises(grpc.aio.AioRpcError):
-            await channel.unary_unary(f"/{SERVICE}/ModelInfer")(b"\xff\xff", metadata=pairs)
+        yield channel
     draining.set()
-    await server.drained()
+    await server.stop()
+
+
+PAIR = ("authorization", BEARER["Authorization"])
+
+
+@pytest.mark.parametrize(("metadata", "end"), [((), "missing_api_key"), ((PAIR,), "invalid_message")])
+async def test_a_grpc_call_that_nobody_worked_for_is_counted(metadata: tuple, end: str, grown) -> None:
+    async with calling() as channel:
+        with pytest.raises(grpc.aio.AioRpcError):
+            await channel.unary_unary(f"/{SERVICE}/ModelInfer")(b"\xff\xff", metadata=metadata)
     assert grown("cosyserve_requests_total") == {("oip", "none", end): 1}
+
+
+async def test_each_message_of_a_grpc_stream_is_counted(grown) -> None:
+    nobody = message("ModelInferRequest")(model_name="nobody").SerializeToString()
+    async with calling() as channel:
+        call = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer")(metadata=(PAIR,))
+        for _ in range(2):
+            await call.write(nobody)
+            assert b"model_not_found" in await call.read()
+        await call.write(b"\xff\xff")
+        assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
+    ends = {("oip", "none", "model_not_found"): 2, ("oip", "none", "invalid_message"): 1}
+    assert grown("cosyserve_requests_total") == ends
 
 
 def test_a_route_has_one_name_whatever_is_in_its_path() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from api.arrival import GOODBYE_SECONDS, MESSAGE_SECONDS
+from api.departure import SEND_SECONDS
 from runners.probe import PROBE_SECONDS
 from runners.prompt_encoder import PromptEncoder
 from runners.speech_engine import STALL_SECONDS, SpeechEngine
@@ -101,7 +102,8 @@ def _real() -> dict[str, float]:
         "reference encoding": _traffic(PromptEncoder),
         "first byte": _traffic(CosyVoice),
         "engine stream": _traffic(SpeechEngine),
-        "stalled reader": STALL_SECONDS,
+        "stalled reader": SEND_SECONDS,
+        "stalled reader, in the engine": STALL_SECONDS,
         "arriving request": MESSAGE_SECONDS,
         "arriving request, after SIGTERM": GOODBYE_SECONDS,
     }
@@ -125,6 +127,7 @@ def test_what_others_set_encloses_what_is_set_here():
     assert rows["activator's grace period"].seconds >= stream
     assert rows["first byte"].seconds >= rows["`timeout`, Standard mode"].seconds
     assert rows["engine stream"].seconds > rows["first byte"].seconds
+    assert rows["stalled reader, in the engine"].seconds > rows["stalled reader"].seconds
     assert rows["readiness, one question"].seconds > rows["question to a runner"].seconds
 
 

@@ -73,7 +73,7 @@ async def test_a_grpc_call_may_have_more_messages_than_a_body_has_room_for(tmp_p
                 assert await call.code() is grpc.StatusCode.OK
     finally:
         draining.set()
-        await server.drained()
+        await server.stop()
 
 
 @pytest.mark.parametrize("name", ["compose.yaml", "compose.gpu.yaml"])
