@@ -89,7 +89,7 @@ class Flow(nn.Module):
             raise ModelError("model_config_invalid", f"{config.root}: flow section: {detail}") from error
         load_strict(flow, state, path, dtype=torch.float32)
         pack(flow)
-        lower_precision(flow.decoder.estimator, dtype)
+        lower_precision(flow.decoder.estimator, dtype, device)
         flow.dtype = dtype
         return flow.to(device)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from models.cfm import TimeConditioning
 from models.flow_graphs import BlockStack
-from models.flow_layers import Linear, gelu_tanh, mish, sinusoids
+from models.flow_layers import Linear, SelfAttention, gelu_tanh, mish, sinusoids
 from models.packing import Packing
 
 _NORM_EPS = 1e-6
@@ -121,13 +121,11 @@ class RotaryEmbedding(nn.Module):
         return angles.cos(), angles.sin()
 
 
-def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """`x: [B, M, C]` with the leading `2 * cos.shape[-1]` features rotated in pairs."""
-    rotated = 2 * cos.shape[-1]
-    pairs = x[..., :rotated].unflatten(-1, (-1, 2))
-    first, second = pairs.unbind(-1)
-    turned = torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1).flatten(-2)
-    return torch.cat((turned.to(x.dtype), x[..., rotated:]), dim=-1)
+def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> None:
+    """Rotate the features of `x: [R, N, C]` in pairs, in place; `cos, sin: [N, C / 2]`."""
+    first, second = x.unflatten(-1, (-1, 2)).unbind(-1)
+    turned = torch.stack((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    x.copy_(turned.flatten(-2))
 
 
 class Modulation(nn.Module):
@@ -153,7 +151,7 @@ class DiTBlock(nn.Module):
 
     def project(self, x: Tensor, modulation: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         shift, scale, *_ = modulation.chunk(6, dim=-1)
-        return self.attn.project(_modulate(x, shift, scale), cos, sin)
+        return self.attn.rotated(_modulate(x, shift, scale), cos, sin)
 
     def mix(self, x: Tensor, attended: Tensor, modulation: Tensor) -> Tensor:
         _, _, gate_a, shift_m, scale_m, gate_m = modulation.chunk(6, dim=-1)
@@ -161,25 +159,20 @@ class DiTBlock(nn.Module):
         return torch.addcmul(x, gate_m, self.ff(_modulate(x, shift_m, scale_m)))
 
 
-class RotaryAttention(nn.Module):
-    """The projections of multi-head self-attention, whose rotation is applied before the heads are split, so to the
-    first head only.
+class RotaryAttention(SelfAttention):
+    """Self-attention whose rotation is applied before the heads are split, so to the first head only.
 
     That is how the released weights were trained.
     """
 
     def __init__(self, channels: int, heads: int, width: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.width = width
-        self.to_q, self.to_k, self.to_v = (Linear(channels, heads * width) for _ in range(3))
-        self.to_out = nn.ModuleList([Linear(heads * width, channels)])
+        super().__init__(channels, heads, width, bias=True)
 
-    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        split = (*x.shape[:2], self.heads, self.width)
-        q = rotate(self.to_q(x), cos, sin).view(split)
-        k = rotate(self.to_k(x), cos, sin).view(split)
-        return q, k, self.to_v(x).view(split)
+    def rotated(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = self.project(x)
+        rotate_(q[:, :, 0], cos, sin)
+        rotate_(k[:, :, 0], cos, sin)
+        return q, k, v
 
 
 class FeedForward(nn.Module):

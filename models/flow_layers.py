@@ -10,13 +10,40 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from models.packing import Packing, windows
+from models.precision import packs
 
 
 class Linear(nn.Linear):
     """Computes in the dtype of its weights, whatever comes in."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.linear(x.to(self.weight.dtype), self.weight, self.bias)
+        return product(x.to(self.weight.dtype), self.weight, self.bias)
+
+
+class SelfAttention(nn.Module):
+    """The projections of multi-head self-attention. `pack` makes those of queries, keys and values one: a hop of a
+    stream has few frames, and three small products take longer than a large one."""
+
+    def __init__(self, channels: int, heads: int, width: int, *, bias: bool) -> None:
+        super().__init__()
+        self.heads = heads
+        self.width = width
+        self.to_q, self.to_k, self.to_v = (Linear(channels, heads * width, bias=bias) for _ in range(3))
+        self.to_out = nn.ModuleList([Linear(heads * width, channels)])
+
+    def pack(self) -> None:
+        parts = [self.to_q, self.to_k, self.to_v]
+        del self.to_q, self.to_k, self.to_v
+        with torch.device("meta"):
+            self.to_qkv = Linear(parts[0].in_features, 3 * parts[0].out_features, bias=parts[0].bias is not None)
+        for name, _ in parts[0].named_parameters():
+            joined = torch.cat([getattr(part, name).detach() for part in parts])
+            setattr(self.to_qkv, name, nn.Parameter(joined, requires_grad=False))
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """`[R, N, C]` -> queries, keys, values `[R, N, heads, width]`."""
+        q, k, v = self.to_qkv(x).unflatten(-1, (3, self.heads, self.width)).unbind(-3)
+        return q, k, v
 
 
 class CausalConv(nn.Module):
@@ -43,21 +70,35 @@ class CausalConv(nn.Module):
 
     def of_windows(self, x: Tensor) -> Tensor:
         """`x: [R, N, K * C_in]`, each frame with its predecessors beside it."""
-        return F.linear(x, self.weight, self.bias)
+        return product(x, self.weight, self.bias)
 
 
 def pack(module: nn.Module) -> None:
-    """Bring every convolution of a loaded module into the layout it computes in; call it once after loading."""
-    for part in module.modules():
-        if isinstance(part, CausalConv):
+    """Bring every layer of a loaded module into the layout it computes in; call it once after loading."""
+    for part in list(module.modules()):
+        if isinstance(part, (CausalConv, SelfAttention)):
             part.pack()
 
 
-def lower_precision(module: nn.Module, dtype: torch.dtype) -> None:
-    """Let the matrix products of a packed module compute in `dtype`. Norms, sums and positions stay as they are."""
+def lower_precision(module: nn.Module, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
+    """Let the matrix products of a packed module compute in `dtype`, on `device`. Norms, sums and positions stay as
+    they are."""
+    reorder = dtype == torch.bfloat16 and packs(device, dtype)
     for part in module.modules():
         if isinstance(part, (Linear, CausalConv)):
             part.to(dtype)
+            for name, weight in list(part.named_parameters()):
+                if reorder and weight.dim() == 2:
+                    ordered = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
+                    setattr(part, name, nn.Parameter(ordered, requires_grad=False))
+
+
+def product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """`F.linear`, also with a weight in oneDNN's own layout, into which it would bring bfloat16 anew at every call: for
+    the few frames of a hop that takes as long as the product itself."""
+    if weight.is_mkldnn:
+        return torch.ops.mkldnn._linear_pointwise(x, weight, bias, "none", [], "")
+    return F.linear(x, weight, bias)
 
 
 class PreLookahead(nn.Module):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from models.cfm import TimeConditioning
 from models.flow_graphs import BlockStack
-from models.flow_layers import CausalConv, Linear, mish, sinusoids
+from models.flow_layers import CausalConv, Linear, SelfAttention, mish, product, sinusoids
 from models.packing import Packing
 
 _KERNEL = 3
@@ -173,11 +173,11 @@ class SplitConv(CausalConv):
         self.weight, self.weight_fixed = varying, fixed
 
     def of_windows(self, x: Tensor) -> Tensor:
-        return F.linear(x, self.weight)
+        return product(x, self.weight)
 
     def fixed(self, x: Tensor, packing: Packing) -> Tensor:
         low = packing.windows(x.to(self.weight.dtype), self.kernel)
-        return F.linear(low, self.weight_fixed, self.bias).to(x.dtype)
+        return product(low, self.weight_fixed, self.bias).to(x.dtype)
 
 
 class TransformerBlock(nn.Module):
@@ -186,7 +186,7 @@ class TransformerBlock(nn.Module):
     def __init__(self, channels: int, heads: int, head_width: int) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(channels)
-        self.attn1 = Attention(channels, heads, head_width)
+        self.attn1 = SelfAttention(channels, heads, head_width, bias=False)
         self.norm3 = nn.LayerNorm(channels)
         self.ff = FeedForward(channels, channels * _FEED_FORWARD_FACTOR)
 
@@ -196,21 +196,6 @@ class TransformerBlock(nn.Module):
     def mix(self, x: Tensor, attended: Tensor) -> Tensor:
         x = x + self.attn1.to_out[0](attended)
         return x + self.ff(self.norm3(x))
-
-
-class Attention(nn.Module):
-    """The projections of multi-head self-attention; those of queries, keys and values have no bias."""
-
-    def __init__(self, channels: int, heads: int, width: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.width = width
-        self.to_q, self.to_k, self.to_v = (Linear(channels, heads * width, bias=False) for _ in range(3))
-        self.to_out = nn.ModuleList([Linear(heads * width, channels)])
-
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        split = (*x.shape[:2], self.heads, self.width)
-        return self.to_q(x).view(split), self.to_k(x).view(split), self.to_v(x).view(split)
 
 
 class FeedForward(nn.Module):

@@ -80,6 +80,13 @@ class KVCache:
                 capacity *= 2
             self._grow(capacity=capacity)
 
+    def shrink(self, length: int) -> None:
+        """Give back what was reserved beyond `length` positions. Only while no sequence is live."""
+        if self.n:
+            raise ValueError(f"{self.n} sequences are live")
+        if self.capacity > length:
+            self._resize(len(self._rows), length)
+
     def reserve_slots(self, count: int) -> None:
         """Make room for `count` sequences, live or not."""
         if count > len(self._rows):
@@ -108,18 +115,21 @@ class KVCache:
         """`[count]` int64: 0..count-1."""
         return self._rows[:count]
 
-    @torch.inference_mode(False)  # what grows in a step can also be changed outside of one
     def _grow(self, *, slots: int = 0, capacity: int = 0) -> None:
-        old = self.keys[0].shape
-        shape = (max(slots, old[0]), old[1], max(capacity, old[2]), old[3])
+        self._resize(max(slots, len(self._rows)), max(capacity, self.capacity))
+
+    @torch.inference_mode(False)  # what grows in a step can also be changed outside of one
+    def _resize(self, slots: int, capacity: int) -> None:
+        _, heads, old, size = self.keys[0].shape
         # All new storage first, then the change of all of it: running out of memory leaves the old cache whole.
-        grown = []
+        changed = []
         for storage in (*self.keys, *self.values):
-            grown.append(storage.new_zeros(shape))
-            grown[-1][: old[0], :, : old[2]] = storage
-        positions = self._positions.new_zeros(shape[0])
-        positions[: old[0]] = self._positions
-        rows = torch.arange(shape[0], device=positions.device)
+            changed.append(storage.new_zeros((slots, heads, capacity, size)))
+            if self.n:
+                changed[-1][: self.n, :, :old] = storage[: self.n]
+        positions = self._positions.new_zeros(slots)
+        positions[: self.n] = self._positions[: self.n]
+        rows = torch.arange(slots, device=positions.device)
         layers = len(self.keys)
-        self.keys, self.values = grown[:layers], grown[layers:]
+        self.keys, self.values = changed[:layers], changed[layers:]
         self._positions, self._rows = positions, rows

@@ -69,3 +69,16 @@ def test_a_position_that_is_taken_back_is_written_again() -> None:
     cache.take_back(0)
     assert cache.lengths == [1, 4]
     assert cache.next_positions(2).tolist() == [1, 4]
+
+
+def test_what_a_long_sequence_took_is_given_back_when_nobody_is_live() -> None:
+    cache = KVCache(2, 1, 4, slots=2, capacity=8)
+    cache.reserve(100)
+    slot = cache.add()
+    with pytest.raises(ValueError, match="1 sequences are live"):
+        cache.shrink(16)
+    cache.remove(slot)
+    cache.shrink(16)
+    assert [tuple(storage.shape) for storage in (*cache.keys, *cache.values)] == [(2, 1, 16, 4)] * 4
+    cache.shrink(32)
+    assert cache.capacity == 16
