@@ -14,14 +14,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from runners.gauges import AudioRate
-from runners.pace import Pace, Spread
+from runners.pace import Mean, Pace, Spread
 from runners.policy import Shares
 from runners.request import RequestError, SpeechRequest
 from runners.sequence import Job
 from runners.stages import DECODE
 
 _TOKENS, _FRAMES = 25, 50  # of speech and of mel, per second of audio
-_USED = 0.9  # of the engine's time by listeners: their hops do not come evenly
+_USED = 0.8  # of the engine's time by listeners: hops do not come evenly, nor does each take as long
+_STEPS = 250  # of ten seconds of speech
 _ALWAYS = 2  # listeners who are never too many: where so few fit, a moment's rate says too little to refuse by
 
 
@@ -35,7 +36,7 @@ class Admission:
 
     def __init__(self, max_ttfa_seconds: float | None, max_live: int, pace: Pace, rate: AudioRate) -> None:
         self._bound, self._slots, self._pace, self._rate = max_ttfa_seconds, max_live, pace, rate
-        self._step = Spread()  # seconds of a decode step, whose tokens all listeners share
+        self._step = Mean(_STEPS)  # seconds of a decode step, whose tokens all listeners share
         self._first = Spread()  # seconds to the first audio, had nobody waited before
         self._each = Spread()  # seconds from one first audio to the next, while there is a line
         self._turnover = Spread()  # seconds in which one of the slots becomes free
@@ -95,12 +96,14 @@ class Admission:
         """For how many at once audio can be made as fast as it is heard; below 1, not even for one.
 
         As many as the rate says, which rises with those who share a step; or as they would by what steps cost now: a
-        few listeners do not show how many a large engine can feed.
+        few listeners do not show how many a large engine can feed. Not by what a moment costs, since whoever is let in
+        stays for longer; and well below what is possible, since little time is lost by it: the engine works ahead for
+        those that it has.
         """
-        synthesis = self._pace.seconds(_FRAMES)
+        synthesis = self._pace.usual_seconds(_FRAMES)
         if not synthesis:
             return math.inf
-        return _USED * max(self._rate.per_second, (1 - _TOKENS * (self._step.mean or 0.0)) / synthesis)
+        return _USED * max(self._rate.per_second, (1 - _TOKENS * self._step.value) / synthesis)
 
     def _line(self, place: int) -> float:
         """What those before a place take; before that was ever seen, as much as each takes alone."""

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 _WEIGHT = 0.2  # of a new measurement
+_LATELY, _USUALLY = 5, 30  # hops: of less than a second, and of some seconds
+
+
+class Mean:
+    """Of the first `last` measurements, and from then on mostly of about as many."""
+
+    def __init__(self, last: int) -> None:
+        self._last, self._count = last, 0
+        self.value = 0.0  # before the first one
+
+    def saw(self, value: float) -> None:
+        self._count = min(self._count + 1, self._last)
+        self.value += (value - self.value) / self._count
 
 
 class Pace:
-    """Seconds of work per mel frame, vocoder included."""
+    """Seconds of work for so many mel frames, vocoder included; 0 before the first measurement."""
 
     def __init__(self) -> None:
-        self._per_frame: float | None = None
+        self._lately, self._usually = Mean(_LATELY), Mean(_USUALLY)
 
     def took(self, frames: int, seconds: float) -> None:
         if frames:
-            rate = seconds / frames
-            self._per_frame = rate if self._per_frame is None else self._per_frame + _WEIGHT * (rate - self._per_frame)
+            self._lately.saw(seconds / frames)
+            self._usually.saw(seconds / frames)
 
     def seconds(self, frames: int) -> float:
-        """Expected for so many frames; 0 before the first measurement."""
-        return frames * (self._per_frame or 0.0)
+        """Expected of the next."""
+        return frames * self._lately.value
+
+    def usual_seconds(self, frames: int) -> float:
+        """Expected of many."""
+        return frames * self._usually.value
 
 
 class Spread:

@@ -24,7 +24,7 @@ def speech(asked: float, *arrivals: tuple[float, float], refused: bool = False) 
         (speech(4.0, (0.5, 2.0), (1.0, 1.0)), 3.0),
         (speech(4.0, (3.1, 2.0)), 0.0),  # too late
         (speech(4.0, (0.5, 1.0), (1.9, 1.0)), 0.0),  # its listener ran dry
-        (speech(4.0, (0.5, 1.0), (1.7, 1.0)), 2.0),  # hardly
+        (speech(4.0, (0.5, 1.0), (1.55, 1.0)), 2.0),  # hardly
         (speech(4.0, refused=True), 0.0),
         (speech(RAMP_SECONDS - 1.0, (0.5, 2.0), (1.5, 1.0)), 1.0),  # half of it while the level filled
         (speech(12.0, (0.5, 2.0), (1.5, 1.0)), 2.0),  # the rest after the load

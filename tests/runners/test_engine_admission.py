@@ -144,7 +144,7 @@ def test_another_tenant_comes_in_while_one_floods(clock: Clock) -> None:
 
 def test_as_many_are_let_in_as_can_be_spoken_without_gaps(clock: Clock) -> None:
     line = Line(clock, 0.0, slots=16)
-    line.pace.took(50, 0.9 * 0.125)  # a second of audio
+    line.pace.took(50, 0.1)  # a second of audio
     line.admission.on_stage(DECODE, 0.0, 0.01, ())  # a quarter of each second
     line.admission.on_stage(PREFILL, 0.0, 9.0, ())
     line.admission.left(8.0, 4)
@@ -167,6 +167,39 @@ def test_as_many_are_let_in_as_can_be_spoken_without_gaps(clock: Clock) -> None:
     assert slow.admitted(50) > 1
 
 
+def test_a_moments_speed_lets_nobody_in_and_a_moments_stall_keeps_nobody_out(clock: Clock) -> None:
+    """One that is let in is heard for longer than a few hops, which may be twice as fast as most."""
+    line = Line(clock, 0.0, slots=16)
+    for _ in range(100):
+        line.pace.took(50, 0.1)
+    for _ in range(3):
+        line.pace.took(50, 0.05)
+    assert line.admitted(50) == 8
+    line.pace.took(50, 0.5)
+    for _ in range(100):
+        line.admission.on_stage(DECODE, 0.0, 0.002, ())
+    line.admission.on_stage(DECODE, 0.0, 0.2, ())
+    line.jobs.clear()
+    assert line.admitted(50) == 6
+
+
+def test_a_lasting_speed_is_believed(clock: Clock) -> None:
+    line = Line(clock, 0.0, slots=16)
+    for seconds in (0.2, 0.1):
+        for _ in range(100):
+            line.pace.took(50, seconds)
+    assert line.admitted(50) == 7
+
+
+def test_a_slow_first_hop_is_soon_forgotten(clock: Clock) -> None:
+    """As that of the warm-up is, for which nobody shall be refused after it."""
+    line = Line(clock, 0.0, slots=16)
+    line.pace.took(50, 0.8)
+    for _ in range(9):
+        line.pace.took(50, 0.1)
+    assert line.admitted(50) >= 4
+
+
 def test_a_whole_answer_comes_in_while_a_slot_is_near(clock: Clock) -> None:
     line = Line(clock, 0.5, slots=4)
     for _ in range(4):
@@ -182,13 +215,22 @@ async def test_a_flood_of_one_tenant_does_not_keep_another_from_its_slot_and_its
     """Three slots are taken and more wait for one; the other tenant begins next, and is heard before all that wait."""
     async with engine(2, greedy, max_live=4) as scheduler:
         flood = [await scheduler.submit(zero_shot_request(2, "a " * 40, tenant=ONE, seed=n)) for n in range(8)]
-        await until(lambda: len(scheduler.live) == 3)
+        await until(lambda: len(scheduler.decoder.live) == 3)
         assert {job.live for job in flood[:3]} == {True}
         job = await scheduler.submit(zero_shot_request(2, tenant=OTHER))
         await until(lambda: job.samples_sent > 0)
         assert [one.live or bool(one.samples_sent) for one in flood[3:]] == [False] * 5
         for one in [*flood, job]:
             scheduler.cancel(one)
+        await until(lambda: not scheduler.jobs)
+
+
+async def test_of_few_slots_none_is_kept_for_a_tenant_that_is_not_there() -> None:
+    async with engine(2, greedy, max_live=2) as scheduler:
+        jobs = [await scheduler.submit(zero_shot_request(2, "a " * 40, tenant=ONE, seed=n)) for n in range(3)]
+        await until(lambda: len(scheduler.decoder.live) == 2)
+        for job in jobs:
+            scheduler.cancel(job)
         await until(lambda: not scheduler.jobs)
 
 
