@@ -27,11 +27,12 @@ test: $(VENV)/.test
 bench: $(VENV)/.test
 	@$(BIN)/python -m benchmarks.bench
 
-# What 10,000 mixed requests leave behind; some 20 minutes, writes out/soak. Shorter: python -m benchmarks.soak --minutes 2
+# What 10,000 mixed requests leave behind; some 20 minutes, writes out/soak. Shorter: make soak SOAK="--minutes 2 --flat 0.1"
+SOAK ?= --minutes 20 --requests 10000
 soak: $(VENV)/.test
-	@$(BIN)/python -m benchmarks.soak --minutes 20 --requests 10000
+	@$(BIN)/python -m benchmarks.soak $(SOAK)
 
-# Fifty times the examples of `make test`.
+# A hundred times the examples of `make test`.
 fuzz: $(VENV)/.test
 	COSYSERVE_FUZZ=100 $(BIN)/python -m pytest tests/fuzz
 

@@ -73,6 +73,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise KeyboardInterrupt from stopped
         print(report.markdown(), end="")
         if not report.passed:
+            count, first = len(report.faults), report.faults[0]
+            print(f"soak: failed with {count} faults, the first: {first}. All are in {options.out}.", file=sys.stderr)
             raise SystemExit(1)
 
     raise SystemExit(run("soak", command))
@@ -104,7 +106,7 @@ async def soak(seconds: float, requests: int, clients: int, seed: int, flat: flo
             (out / f"different-{number}-{name.replace(' ', '-')}-{kind}").write_bytes(file)
     report.write(out / "soak.json")
     (out / "soak.md").write_text(report.markdown(), "utf-8")
-    if not chart.draw(ran.samples, ran.rests, ran.began, out / "soak.png"):
+    if ran.rests and not chart.draw(ran.samples, ran.rests, ran.began, out / "soak.png"):
         _tell("no chart without matplotlib")
     return report
 
@@ -126,11 +128,15 @@ class _Soak:
         self.began = 0.0
 
     async def through(self, seconds: float, requests: int) -> None:
-        async with self._ways() as ways:
-            _tell("each request alone")
-            await self._mix.alone(ways)
-            _tell("recordings until the oldest are forgotten")
-            await self._mix.fill_caches(ways)
+        try:
+            async with self._ways() as ways:
+                _tell("each request alone")
+                await self._mix.alone(ways)
+                _tell("recordings until the oldest are forgotten")
+                await self._mix.fill_caches(ways)
+        except Exception as error:  # whatever it is, it is the service's, and there is nothing to compare with
+            self.faults.append(f"before the load: {type(error).__name__}: {error}")
+            return
         length = min(LONGEST_ROUND, seconds / ROUNDS)
         self.began = time.monotonic()
         sampling = asyncio.create_task(self._sample())
@@ -229,7 +235,7 @@ def _values(sample: Sample, process: str) -> list[tuple[str, float]]:
 
 
 def _families(url: str) -> list:
-    with urllib.request.urlopen(url + "/metrics", timeout=10) as response:
+    with urllib.request.urlopen(url + "/metrics", timeout=60) as response:
         return list(text_string_to_metric_families(response.read().decode()))
 
 

@@ -7,6 +7,7 @@ import struct
 from dataclasses import asdict, dataclass, fields
 
 from models.conditioning import Conditioning
+from models.errors import ModelError
 
 _LENGTH = struct.Struct("<I")
 INCREMENTAL_TOKENS = 120
@@ -76,19 +77,23 @@ class SpeechRequest:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> SpeechRequest:
-        (length,) = _LENGTH.unpack_from(data)
-        start = _LENGTH.size
-        values = json.loads(data[start : start + length])
-        tail = data[start + length :]
-        return cls(
-            **{
-                **values,
-                "segments": tuple(values["segments"]),
-                "source_tokens": tuple(values["source_tokens"]),
-                "sampling": Sampling(**values["sampling"]),
-                "conditioning": Conditioning.from_bytes(tail) if tail else None,
-            }
-        )
+        """The inverse of `to_bytes`. Raises RequestError engine_error."""
+        try:
+            (length,) = _LENGTH.unpack_from(data)
+            start = _LENGTH.size
+            values = json.loads(data[start : start + length])
+            tail = data[start + length :]
+            return cls(
+                **{
+                    **values,
+                    "segments": tuple(values["segments"]),
+                    "source_tokens": tuple(values["source_tokens"]),
+                    "sampling": Sampling(**values["sampling"]),
+                    "conditioning": Conditioning.from_bytes(tail) if tail else None,
+                }
+            )
+        except (struct.error, ValueError, KeyError, TypeError, ModelError) as error:
+            raise RequestError("engine_error", f"This is no request for speech: {error}.", 500) from error
 
 
 @dataclass(frozen=True)

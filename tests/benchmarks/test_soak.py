@@ -52,7 +52,7 @@ def test_flat_is_what_does_not_grow_after_the_warm_up(values: list[float], step:
 
 def test_a_service_that_never_comes_to_rest_is_told_of() -> None:
     assert never_at_rest([Rest(10, 5, 0.2, {}), Rest(20, 9, None, {})]) == [
-        "5 s after the round that ended at 20 s the service was not at rest"
+        "20 s after the round that ended at 20 s the service was not at rest"
     ]
 
 

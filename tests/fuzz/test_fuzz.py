@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +25,10 @@ from models.conditioning import Conditioning, load_presets
 from models.config import EMBEDDED, load_config
 from models.errors import ModelError
 from runners.frames import Frame, FrameError, FrameKind, read_frames
+from runners.request import RequestError, Sampling, SpeechRequest
+from tests.fuzz.damage import CHANGES, HANG_SECONDS, TIMES, Changes, damaged
 from tests.runners.voice_folder import CONSENT, conditioning, store
 
-TIMES = int(os.environ.get("COSYSERVE_FUZZ") or 1)
-SECONDS = 2.0
-"""For one example: more is a hang."""
 CONFIG = load_config(EMBEDDED)
 
 
@@ -93,6 +91,7 @@ FIELDS = {
     "speed": 1.5,
     "references": [{"audio_path": "x", "text": "y"}],
 }
+REQUEST = SpeechRequest(("One.", "Two."), None, conditioning(tokens=2), "Three.", sampling=Sampling(top_p=0.5), seed=7)
 LAYERS = {
     "form": Layer(
         form,
@@ -109,22 +108,11 @@ LAYERS = {
     "presets": Layer(
         in_file(lambda path: load_presets(path, CONFIG)), saved({"a": {"embedding": torch.ones(1, 192)}}), ModelError
     ),
+    "request": Layer(SpeechRequest.from_bytes, REQUEST.to_bytes(), RequestError),
     "voice": Layer(
         lambda data: Conditioning.from_bytes(data).to_bytes(), conditioning(tokens=2).to_bytes(), ModelError
     ),
 }
-
-Changes = list[tuple[float, bytes, int]]
-CHANGES = st.lists(st.tuples(st.floats(0, 1), st.binary(max_size=4), st.integers(0, 8)), max_size=6)
-"""Where, what is put there, and how many bytes it takes the place of."""
-
-
-def damaged(good: bytes, changes: Changes, kept: float) -> bytes:
-    data = bytearray(good if kept > 0.5 else good[: int(2 * kept * len(good))])
-    for place, content, replaced in changes:
-        at = int(place * len(data))
-        data[at : at + replaced] = content
-    return bytes(data)
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -132,7 +120,7 @@ def test_damaged_bytes_are_understood_or_refused(name: str) -> None:
     layer = LAYERS[name]
     layer.read(layer.good)
 
-    @settings(max_examples=100 * TIMES, deadline=SECONDS * 1000)
+    @settings(max_examples=100 * TIMES, deadline=HANG_SECONDS * 1000)
     @given(CHANGES, st.floats(0, 1))
     def read(changes: Changes, kept: float) -> None:
         try:
@@ -149,7 +137,7 @@ def test_a_damaged_record_of_a_voice_hides_no_other(tmp_path: Path) -> None:
     path = tmp_path / f"{voices.create('damaged', conditioning(1), consent=CONSENT).id}.json"
     good = path.read_bytes()
 
-    @settings(max_examples=60 * TIMES, deadline=SECONDS * 1000)
+    @settings(max_examples=60 * TIMES, deadline=HANG_SECONDS * 1000)
     @given(CHANGES, st.floats(0, 1))
     def read(changes: Changes, part: float) -> None:
         path.write_bytes(damaged(good, changes, part))
