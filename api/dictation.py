@@ -34,7 +34,7 @@ class Arriving:
 
     def __init__(self, pause_s: float = PAUSE_SECONDS, longest_s: float = UTTERANCE_SECONDS) -> None:
         self.text = ""
-        self.tokens = 1  # its own stop included
+        self.tokens = 2  # its own stop, and what a word may come to without the blank before it
         self.ended = False
         self._spoken = ""
         self._pause_s, self._longest_s = pause_s, longest_s

@@ -151,6 +151,11 @@ class Job:
         return not (utterance.decoded or utterance.text_wanted)
 
     @property
+    def text_wanted(self) -> bool:
+        """Whether the language model can do nothing for it before more text comes."""
+        return self.decoding < len(self.utterances) and self.utterances[self.decoding].text_wanted
+
+    @property
     def runs_dry_at(self) -> float | None:
         """Monotonic seconds at which a listener who started at the first sample has played all that was sent."""
         return None if self.first_audio_at is None else self.first_audio_at + self.samples_sent / self.sample_rate

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     import torch
 
     from models.cosyvoice import CosyVoice
-    from runners.scheduler import EngineSettings
 
 Number = TypeVar("Number", int, float)
 
@@ -23,6 +23,32 @@ _WINDOW_SECONDS = 20
 _MAX_TTFA_SECONDS = 3.0
 BATCH_SECONDS = 0.3  # of synthesis on a GPU
 _VOICE_BYTES = 1 << 30  # where the system does not tell how much memory there is
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """Limits of one engine.
+
+    `max_live`: utterances decoded together. `max_requests`: requests in the engine, the rest is refused with 429.
+    `max_ttfa_seconds`: see Admission.
+    `max_unread_seconds`: audio a slow reader may leave unread before its request pauses. `low_water_seconds`,
+    `patience_seconds`, `batch_seconds`: see Policy. `memory_bytes`: for all that utterances keep; None: unlimited.
+    `cuda_graphs`: decode steps are captured once per size of batch and replayed, and so is the flow's work per frame.
+    `overlap`: audio is made in a thread of its own, on a CUDA device in a stream of its own, while decoding goes on.
+    `upstream_compat`: keep upstream's length rules of CosyVoice 3 (stop tokens never masked, prefix counted).
+    """
+
+    max_live: int = 16
+    max_requests: int = 64
+    max_ttfa_seconds: float | None = None
+    max_unread_seconds: float = 30.0
+    patience_seconds: float = 2.0
+    low_water_seconds: float = 0.5
+    batch_seconds: float = 0.0
+    memory_bytes: int | None = None
+    cuda_graphs: bool = False
+    overlap: bool = False
+    upstream_compat: bool = False
 
 
 def available_cores() -> int:
@@ -70,7 +96,6 @@ def engine_settings(model: CosyVoice) -> EngineSettings:
     """COSYSERVE_MAX_LIVE, COSYSERVE_MAX_REQUESTS, COSYSERVE_MAX_TTFA, COSYSERVE_MEMORY_MB, COSYSERVE_CUDA_GRAPHS
     and COSYSERVE_OVERLAP applied; a quarter of the memory is given to the model for the prompts of known voices."""
     from runners.memory import budget_bytes
-    from runners.scheduler import EngineSettings
 
     default = EngineSettings()
     device = model.token2wav.flow.device

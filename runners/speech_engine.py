@@ -126,12 +126,13 @@ class SpeechEngine:
         from runners.modes import voices_of
         from runners.scheduler import Scheduler
         from runners.settings import engine_settings
+        from runners.warm_up import warm_up
 
         self._scheduler = scheduler = Scheduler(model, engine_settings(model))
         scheduler.stages.listeners.append(self._traces.stepped)
         scheduler.start(on_death=lambda: die("the engine's loop stopped, see the traceback above"))
         try:
-            await scheduler.warm_up()
+            await warm_up(scheduler)
         except FloatingPointError:
             await scheduler.close()
             self._scheduler = None

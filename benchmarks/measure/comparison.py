@@ -15,7 +15,7 @@ from benchmarks.measure.streaming import one_thread
 from benchmarks.measure.upstream import UpstreamEngine
 from models.cosyvoice import CosyVoice
 from runners.request import SpeechRequest
-from runners.scheduler import EngineSettings
+from runners.settings import EngineSettings
 
 
 @dataclass(frozen=True)

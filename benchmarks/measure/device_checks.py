@@ -22,9 +22,9 @@ from models.sampling import Draw, ras_sample_batch
 from models.speech_lm import SpeechLM
 from runners.frames import FrameKind
 from runners.request import SpeechRequest
-from runners.scheduler import EngineSettings, Scheduler
+from runners.scheduler import Scheduler
 from runners.sequence import Sampler
-from runners.settings import BATCH_SECONDS
+from runners.settings import BATCH_SECONDS, EngineSettings
 
 WINDOW_SECONDS = 20
 _SEQUENCES, _STEPS = 3, 8

@@ -15,6 +15,7 @@ from models.cosyvoice import CosyVoice
 from runners.request import SpeechRequest
 from runners.scheduler import Scheduler
 from runners.settings import engine_settings
+from runners.warm_up import warm_up
 
 PROMPT_SECONDS = 5
 
@@ -77,7 +78,7 @@ async def _measure(model: CosyVoice, mode: Mode, effort: Effort, tell: Callable[
     scheduler = Scheduler(model, settings, endless(model))
     scheduler.start()
     try:
-        await scheduler.warm_up()
+        await warm_up(scheduler)
         await speak(scheduler, stream)  # the voice is known from here on
         alone = await _load(scheduler, stream, 1, effort.alone)
         assert alone.ttfa_s is not None

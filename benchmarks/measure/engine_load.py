@@ -15,7 +15,8 @@ from benchmarks.measure.stages import Stage, watch
 from models.cosyvoice import CosyVoice
 from runners.frames import FrameKind
 from runners.request import RequestError, SpeechRequest
-from runners.scheduler import EngineSettings, Scheduler
+from runners.scheduler import Scheduler
+from runners.settings import EngineSettings
 
 
 @dataclass(frozen=True)

@@ -19,8 +19,7 @@ from benchmarks.measure.streaming import HOPS, WINDOWS, Growth, StreamCompute, g
 from models.config import load_config
 from models.cosyvoice import CosyVoice
 from models.precision import preferred_decode_dtype, preferred_dtype
-from runners.scheduler import EngineSettings
-from runners.settings import engine_settings
+from runners.settings import EngineSettings, engine_settings
 
 DEFAULT_WINDOW = 20  # seconds
 SHARES = (0.5, 0.8)  # of what a closed loop reaches: the rates of the open loop

@@ -14,6 +14,7 @@ SOURCES = (ROOT / "service.py", *(ROOT / folder for folder in ("api", "audio", "
 # `api.errors.as_api_error` makes of it.
 _CALLS = {
     "ApiError": (1, 0, None),
+    "StalledError": (1, 0, None),
     "RequestError": (0, 2, 400),
     "_failure": (0, 2, 400),
     "TextError": (0, None, 400),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from api import arrival, batch, conversion, dictionaries, schema, synthesis, voices, wish
-from api.engine_stream import SEND_SECONDS
+from api.departure import SEND_SECONDS
+from api.dictation import PAUSE_SECONDS, UTTERANCE_SECONDS
 from api.live_session import Limits
 from api.oip import inference, predict
+from api.oip.grpc_answers import MAX_UNTAKEN_BYTES
 from audio import containers, decode
-from runners.scheduler import EngineSettings
+from runners.settings import EngineSettings
 from runners.voice_store import MAX_VOICES
 from text.preparation import MAX_INPUT_CHARS
 
@@ -60,9 +62,15 @@ def table() -> list[tuple[str, str, str]]:
         ("silence in a WebSocket session", _time(_SESSION.idle_s), "`idle_timeout`"),
         ("a WebSocket client that reads nothing", _time(_SESSION.send_s), "the connection ends"),
         (
-            "an HTTP client that reads nothing",
+            "an HTTP or gRPC client that reads nothing",
             f"paused {_ENGINE.max_unread_seconds:g} s of speech ahead, then {_time(SEND_SECONDS)}",
             "`client_stalled`",
+        ),
+        ("whole gRPC answers that wait for their clients", f"{_size(MAX_UNTAKEN_BYTES)} together", "`overloaded`"),
+        (
+            "texts that are still being written (`policy: model`)",
+            f"{PAUSE_SECONDS:g} s without text, {_time(UTTERANCE_SECONDS)} an utterance; half of the slots at once",
+            "`overloaded`",
         ),
         ("requests in the engine", f"{_ENGINE.max_requests} (`COSYSERVE_MAX_REQUESTS`)", "`overloaded`"),
         ("the end of a replica: sessions; streams", f"{_time(_SESSION.drain_s)}; until they are done", "`draining`"),

@@ -13,8 +13,7 @@ from api.logs import FORMATS, LOG_FORMAT
 from launch.operations.codes import python_files
 from launch.server import ROOT
 from models.config import MOUNTED
-from runners.scheduler import EngineSettings
-from runners.settings import _MAX_TTFA_SECONDS, _WINDOW_SECONDS
+from runners.settings import _MAX_TTFA_SECONDS, _WINDOW_SECONDS, EngineSettings
 
 _ENGINE = EngineSettings()
 

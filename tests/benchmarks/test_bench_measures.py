@@ -12,7 +12,7 @@ from benchmarks.measure.speakers import endless, fixed_request, voice
 from benchmarks.measure.stages import DECODE, FLOW, PREFILL, VOCODER, watch
 from benchmarks.measure.streaming import grown, growth, hop_starts, with_window
 from models.token2wav import Turn
-from runners.scheduler import EngineSettings
+from runners.settings import EngineSettings
 from tests.models.test_token2wav import golden_rng, said
 from tests.runners.engine import engine, speak, tiny_model
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from runners.scheduler import EngineSettings
+from runners.settings import EngineSettings
 from tests.kserve.budgets import LIVE_SECONDS, SLOW_READING, load_seconds, probe_seconds
 from tests.kserve.manifests import OVERLAYS, Object, mode, of_kind, render, runtimes, services, with_mode
 from tests.kserve.quantity import quantity, seconds

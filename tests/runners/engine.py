@@ -16,7 +16,8 @@ from models.cosyvoice import CosyVoice
 from models.sampling import Draw
 from runners.frames import FrameKind
 from runners.request import SpeechRequest
-from runners.scheduler import EngineSettings, Scheduler
+from runners.scheduler import Scheduler
+from runners.settings import EngineSettings
 from tests.golden import Golden, golden
 
 

@@ -89,7 +89,7 @@ async def test_what_is_drawn_depends_on_the_text_and_not_on_when_it_comes_or_who
         else:
             await heard(job)
 
-    async with engine(version, max_live=chance.randint(2, 6)) as scheduler:
+    async with engine(version, max_live=chance.randint(8, 10)) as scheduler:
         others = [asyncio.create_task(whole(scheduler, number)) for number in range(4)]
         jobs = [await scheduler.submit(request) for request in requests]
         dropped = await scheduler.submit(incremental(version, seed=9))
@@ -121,22 +121,49 @@ async def test_audio_comes_before_the_text_has_ended(version: int) -> None:
 
 
 async def test_who_waits_for_text_holds_nobody_up() -> None:
-    async with engine(2, max_live=3) as scheduler:
+    async with engine(2, max_live=4) as scheduler:
         waiting = [await scheduler.submit(incremental(2, seed=number)) for number in range(2)]
         for job in waiting:
             for word in WORDS[:8]:
                 scheduler.push_text(job, word)
-        await until(lambda: len(scheduler.live) == 2 and all(one.text_wanted for one in scheduler.live))
-        lengths = list(scheduler._cache.lengths)
+        await until(lambda: len(scheduler.decoder.live) == 2 and all(one.text_wanted for one in scheduler.decoder.live))
+        lengths = list(scheduler.decoder.cache.lengths)
         request = zero_shot_request(2, "Hello world.", seed=4, sampling=FEW)
         among = await speak(scheduler, request)
-        assert list(scheduler._cache.lengths) == lengths
+        assert list(scheduler.decoder.cache.lengths) == lengths
         for job in waiting:
             scheduler.cancel(job)
-        await until(lambda: not scheduler.live)
+        await until(lambda: not scheduler.decoder.live)
         by_itself = await speak(scheduler, request)
     assert among[1] == by_itself[1]
     assert np.allclose(np.concatenate(among[0]), np.concatenate(by_itself[0]), atol=1e-3)
+
+
+async def test_texts_that_are_being_written_take_half_of_the_slots_and_no_listeners_place() -> None:
+    async with engine(2, max_live=4, max_ttfa_seconds=30.0) as scheduler:
+        waiting = [await scheduler.submit(incremental(2, seed=number)) for number in range(2)]
+        for job in waiting:
+            for word in WORDS[:8]:
+                scheduler.push_text(job, word)
+        await until(lambda: len(scheduler.decoder.live) == 2 and all(one.text_wanted for one in waiting))
+        for job in waiting:
+            job.utterances[0].live_at -= 100.0  # as if they had been written for so long
+        with pytest.raises(RequestError, match="2 texts that are still being written") as refused:
+            await scheduler.submit(incremental(2))
+        assert (refused.value.code, refused.value.status) == ("overloaded", 429)
+        follows = await scheduler.submit(incremental(2, continues=True))  # of a session, which is not refused: it waits
+        for word in WORDS[:8]:
+            scheduler.push_text(follows, word)
+        scheduler._admission._most_listeners = lambda: 1.0  # type: ignore[method-assign]
+        assert (await speak(scheduler, zero_shot_request(2, "Hello world.", sampling=FEW)))[0]
+        assert not follows.live
+        turnover = scheduler._admission._turnover.high
+        for job in waiting:
+            scheduler.end_text(job)
+            await heard(job)
+        assert scheduler._admission._turnover.high == turnover  # how long somebody writes tells nothing of the others
+        await until(lambda: follows.live)
+        scheduler.cancel(follows)
 
 
 async def test_silence_costs_nothing() -> None:
@@ -144,11 +171,11 @@ async def test_silence_costs_nothing() -> None:
         job = await scheduler.submit(incremental(2))
         for word in WORDS[:8]:
             scheduler.push_text(job, word)
-        await until(lambda: bool(scheduler.live) and scheduler.live[0].text_wanted)
+        await until(lambda: bool(scheduler.decoder.live) and scheduler.decoder.live[0].text_wanted)
         await asyncio.sleep(0.05)
-        steps = scheduler.steps
+        steps = scheduler.decoder.steps
         await asyncio.sleep(0.05)
-        assert scheduler.steps == steps
+        assert scheduler.decoder.steps == steps
         scheduler.end_text(job)
         assert (await heard(job))["finish_reason"] in ("stop", "length")
 

@@ -122,9 +122,9 @@ async def test_a_stage_is_told_whom_it_worked_for() -> None:
             lambda stage, began, ended, jobs: steps.append((stage, began, ended, list(jobs)))
         )
         jobs = [await scheduler.submit(zero_shot_request(2, seed=seed)) for seed in range(2)]
-        before = scheduler.steps
+        before = scheduler.decoder.steps
         await until(lambda: not scheduler.jobs, timeout=60)
-        decoded = scheduler.steps - before
+        decoded = scheduler.decoder.steps - before
     assert {stage for stage, *_ in steps} == {"prefill", "decode", "flow", "vocoder"}
     assert all(began <= ended for _, began, ended, _ in steps)
     assert [began for _, began, *_ in steps] == sorted(began for _, began, *_ in steps)

@@ -19,8 +19,9 @@ from models.device import finish, own_stream, to_device, to_host
 from models.token2wav import Token2Wav
 from runners.frames import FrameKind
 from runners.request import SpeechRequest
-from runners.scheduler import EngineSettings, Scheduler
-from runners.settings import engine_settings
+from runners.scheduler import Scheduler
+from runners.settings import EngineSettings, engine_settings
+from runners.warm_up import warm_up
 from tests.golden import golden
 from tests.models.tape import Recorder
 from tests.runners.engine import engine, greedy, same_audio, speak, tiny_model, until, zero_shot_request
@@ -81,9 +82,9 @@ async def test_requests_that_come_and_go_sound_as_without(version: int) -> None:
                 for patience in (99, 1)
             )
         )
-        await until(lambda: not scheduler.jobs and scheduler._aside is None)
+        await until(lambda: not scheduler.jobs and scheduler.loop.aside is None)
         assert scheduler._memory.reserved == 0
-        assert not scheduler.live
+        assert not scheduler.decoder.live
 
 
 async def test_decoding_goes_on_while_audio_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +93,8 @@ async def test_decoding_goes_on_while_audio_is_made(monkeypatch: pytest.MonkeyPa
         with held(model.token2wav, monkeypatch) as gate:
             speaking = asyncio.create_task(speak(scheduler, zero_shot_request(2, "Hello world.")))
             await until(gate.entered.is_set)
-            steps = scheduler.steps
-            await until(lambda: scheduler.steps >= steps + 10)
+            steps = scheduler.decoder.steps
+            await until(lambda: scheduler.decoder.steps >= steps + 10)
         blocks, end = await speaking
     assert sum(map(len, blocks)) == end["samples"]
 
@@ -110,10 +111,10 @@ async def test_one_that_is_cancelled_while_its_audio_is_made_gives_its_memory_ba
             await until(gate.entered.is_set)
             scheduler.cancel(job)
             await until(lambda: job not in scheduler.jobs)
-            assert not scheduler.live  # its slot is free at once
+            assert not scheduler.decoder.live  # its slot is free at once
             assert scheduler._memory.reserved == job.utterances[0].needs  # but that memory is being used
             other = asyncio.create_task(speak(scheduler, zero_shot_request(2, "a")))
-            await until(lambda: len(scheduler.live) == 1)
+            await until(lambda: len(scheduler.decoder.live) == 1)
         heard, _ = await other
         assert job.samples_sent == 0
         assert scheduler._memory.reserved == 0
@@ -133,7 +134,7 @@ async def test_one_that_fails_in_decoding_while_its_audio_is_made_ends_once(monk
             broken.set()
             await until(lambda: not scheduler.jobs)
         frames = [frame async for frame in job.frames()]
-        await until(lambda: scheduler._aside is None)
+        await until(lambda: scheduler.loop.aside is None)
         assert [frame.kind for frame in frames] == [FrameKind.ERROR]
         assert job.samples_sent == 0
         assert scheduler._memory.reserved == 0
@@ -185,7 +186,7 @@ async def test_graphs_and_overlap_together_sound_as_neither(monkeypatch: pytest.
     for settings in ({}, {"cuda_graphs": True, "overlap": True}):
         async with engine(3, greedy, model, **settings) as scheduler:
             if settings:
-                await scheduler.warm_up()
+                await warm_up(scheduler)
             heard.append(await asyncio.gather(*(speak(scheduler, request) for request in requests)))
     assert recorder.captured > 2 * 2  # of decode steps, one and two rows; the rest are the flow's
     for (blocks, end), (others, other_end) in zip(*heard, strict=True):

@@ -119,11 +119,11 @@ async def test_segments_are_spoken_in_order_as_one_stream() -> None:
 async def test_a_cancelled_request_frees_its_slot_within_one_step() -> None:
     async with engine(2, greedy) as scheduler:
         job = await scheduler.submit(zero_shot_request(2, "a " * 50))
-        await until(lambda: len(scheduler.live) == 1 and scheduler.steps > 3)
-        steps = scheduler.steps
+        await until(lambda: len(scheduler.decoder.live) == 1 and scheduler.decoder.steps > 3)
+        steps = scheduler.decoder.steps
         scheduler.cancel(job)
-        await until(lambda: not scheduler.live)
-        assert scheduler.steps - steps <= 1
+        await until(lambda: not scheduler.decoder.live)
+        assert scheduler.decoder.steps - steps <= 1
         assert not scheduler.jobs
         blocks, _ = await speak(scheduler, zero_shot_request(2))  # the slot serves the next request
         assert blocks
@@ -211,7 +211,7 @@ async def test_a_fault_ends_one_request_alone(
                     for bad, token in zip(hit, greedy(logp, draws), strict=True)
                 ]
 
-            monkeypatch.setattr(scheduler, "sampler", sampler)
+            monkeypatch.setattr(scheduler.decoder, "sampler", sampler)
         else:
             which, _, what = stage.partition(" in the ")
             owner, name = (model.token2wav, "_mels") if what == "flow" else (model.token2wav, "_vocode")
@@ -221,7 +221,7 @@ async def test_a_fault_ends_one_request_alone(
             return [frame async for frame in job.frames()]
 
         results = await asyncio.gather(*map(read, jobs))
-        assert not scheduler.live
+        assert not scheduler.decoder.live
         assert not scheduler.jobs
     error = results[1][-1].json()
     assert (error["code"], error["status"]) == ("engine_error", 500)
@@ -231,17 +231,38 @@ async def test_a_fault_ends_one_request_alone(
         assert same(np.concatenate(blocks), expected[index])
 
 
-async def test_a_decode_step_that_fails_as_a_whole_ends_the_newest_request_only(monkeypatch) -> None:
-    model = tiny_model(2)
-    async with engine(2, greedy) as scheduler:
-        old = await scheduler.submit(zero_shot_request(2, stream=False))
-        await until(lambda: scheduler.steps > 2)
+@pytest.mark.parametrize("before", [True, False], ids=["before the cache has the token", "after it"])
+async def test_a_decode_step_that_fails_as_a_whole_ends_the_newest_request_only(before: bool, monkeypatch) -> None:
+    request = zero_shot_request(2, "one two three", seed=1, stream=False)
+    model, hits = tiny_model(2), itertools.count()
+    async with engine(2) as scheduler:
+        alone = await scheduler.submit(request)
+        assert [frame async for frame in alone.frames()][-1].kind is FrameKind.END
+        old = await scheduler.submit(request)
+        await until(lambda: scheduler.decoder.steps > 2)
         new = await scheduler.submit(zero_shot_request(2, stream=False))
-        _failing(model.lm, "decode", monkeypatch, lambda a: len(a[1]) == 2)
+        owner, name = (model.lm, "decode") if before else (scheduler.decoder, "_sample")
+        _failing(owner, name, monkeypatch, lambda a: len(a[before]) == 2 and next(hits) == 0)
         frames = [frame async for frame in new.frames()]
         assert frames[-1].json()["code"] == "engine_error"
-        frames = [frame async for frame in old.frames()]
-        assert frames[-1].json()["samples"] == 200 * 960
+        assert [frame async for frame in old.frames()][-1].kind is FrameKind.END
+    assert old.utterances[0].history == alone.utterances[0].history
+
+
+async def test_a_token_that_cannot_be_taken_ends_its_own_request_only(monkeypatch) -> None:
+    requests = [zero_shot_request(2, "one two three", seed=seed, stream=False) for seed in range(3)]
+    async with engine(2) as scheduler:
+        alone = [await scheduler.submit(request) for request in requests]
+        for job in alone:
+            assert [frame async for frame in job.frames()][-1].kind is FrameKind.END
+        jobs = [await scheduler.submit(request) for request in requests]
+        _failing(scheduler.decoder, "_accept", monkeypatch, lambda a: a[0].job is jobs[0] and len(a[0].history) == 10)
+        ends = []
+        for job in jobs:
+            ends.append([frame async for frame in job.frames()][-1])
+    assert [end.kind for end in ends] == [FrameKind.ERROR, FrameKind.END, FrameKind.END]
+    for job, expected in zip(jobs[1:], alone[1:], strict=True):
+        assert job.utterances[0].history == expected.utterances[0].history
 
 
 async def test_audio_that_is_not_finite_is_an_error(monkeypatch) -> None:
@@ -377,7 +398,7 @@ async def test_requests_that_come_and_go_at_random_leave_each_other_alone(
         await asyncio.gather(*(live(index, request) for index, request in enumerate(requests)))
         await until(lambda: not scheduler.jobs)
         assert scheduler._memory.reserved == 0
-        assert not scheduler.live
+        assert not scheduler.decoder.live
 
 
 async def test_an_utterance_waits_for_memory_and_too_many_that_wait_are_refused() -> None:
