@@ -21,7 +21,7 @@ serve: $(VENV)/.demo
 # Half of the tests wait for servers and clocks: three at a time keep two cores busy. WORKERS=0: one after the other.
 WORKERS ?= 3
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --durations=25 --durations-min=5
 
 # Every speed claim of the README, as a ratio in one run; writes out/bench. Some 15 minutes and 8 GB of disk.
 bench: $(VENV)/.test
