@@ -96,12 +96,12 @@ HOSTILE = [
 
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_hostile_repetition_costs_bounded_time(frontend: TextFrontend, unit: str) -> None:
-    start = time.process_time()
+    start = time.thread_time()
     try:
         frontend.segments((unit * 5_000)[:5_000])
     except TextError as error:
         assert error.code in ("no_speakable_text", "unsupported_language")
-    assert time.process_time() - start < 2
+    assert time.thread_time() - start < 2
 
 
 # What is tried again from each place of a run costs quadratic time only where the run does not end as it should.
@@ -142,14 +142,14 @@ def test_any_formula_is_read(frontend: TextFrontend, formula: str, language: str
     [("好", 100_000), ("Am 3. Mai kostet das 5,50 €. ", 100_000), ("5个，it was 5, 마지막 3개. ", 25_000)],
 )
 def test_five_times_the_text_takes_five_times_as_long(unit: str, size: int) -> None:
-    """A factor of 25, as of a quadratic pass, would be seen; 10 leaves room for a busy machine."""
+    """A factor of 25, as of a quadratic pass, would be seen; 15 leaves room for a busy machine."""
 
     def seconds(size: int) -> float:
         text = (unit * size)[:size]
-        start = time.process_time()
+        start = time.thread_time()
         spans, _ = normalise(clean(text), TextOptions(), ())
         split_paragraph("".join(span.text for span in spans), marks=CHINESE_MARKS, stop="。", length=len)
-        return time.process_time() - start
+        return time.thread_time() - start
 
     seconds(1_000)
-    assert seconds(size) < 10 * seconds(size // 5) + 0.1
+    assert seconds(size) < 15 * seconds(size // 5) + 0.1
