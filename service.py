@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 from concurrent.futures import Future
@@ -41,6 +42,8 @@ from text.frontend import TextFrontend
 
 if TYPE_CHECKING:
     from api.oip.grpc_port import GrpcPort
+
+logger = logging.getLogger("cosyserve.api")
 
 
 class Runners:
@@ -181,6 +184,9 @@ class CosyVoice:
                 await port.run()
             except RuntimeError:
                 _cannot_listen(address)
+            except Exception:  # the server would be unready for ever
+                logger.exception("gRPC has failed")
+                die("gRPC has failed, see the traceback above")
 
         try:
             self._grpc = GrpcPort(address, server, self._runners_ready, self._runner_gone, self._draining)

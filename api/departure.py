@@ -13,7 +13,7 @@ from api.telemetry import ended
 
 SEND_SECONDS = 60.0
 """For a client to take some more, as in a WebSocket session."""
-PIECE_BYTES = 2**18
+PIECE_BYTES = 2**15
 """What is handed over at once: the connection keeps that, however long its client takes."""
 
 

@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from api import errors
 from api.auth import is_open
 from api.connection import CLIENT_CLOSED_REQUEST
+from api.departure import StalledError
 from api.exchange import Exchange, begun
 
 logger = logging.getLogger("cosyserve.api")
@@ -70,7 +71,8 @@ class Entrance:
         except Exception as error:
             exchange.ended(errors.as_api_error(error).code)
             expected = isinstance(error, errors.ApiError) and not started
-            if not expected:
+            stalled = isinstance(error.__cause__ or error, StalledError)  # Starlette's own error, of a broken answer
+            if not (expected or stalled):
                 logger.error("a request failed", exc_info=error)
             if started or exchange.session:  # the broken body tells the client
                 raise

@@ -81,11 +81,14 @@ class KVCache:
             self._grow(capacity=capacity)
 
     def shrink(self, length: int) -> None:
-        """Give back what was reserved beyond `length` positions. Only while no sequence is live."""
+        """Give back what was reserved beyond twice `length` positions. Only while no sequence is live."""
         if self.n:
             raise ValueError(f"{self.n} sequences are live")
-        if self.capacity > length:
-            self._resize(len(self._rows), length)
+        capacity = self.capacity
+        while capacity // 2 >= length:
+            capacity //= 2
+        if capacity < self.capacity:
+            self._resize(len(self._rows), capacity)
 
     def reserve_slots(self, count: int) -> None:
         """Make room for `count` sequences, live or not."""

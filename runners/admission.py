@@ -36,6 +36,10 @@ class Admission:
 
     def __init__(self, max_ttfa_seconds: float | None, max_live: int, pace: Pace, rate: AudioRate) -> None:
         self._bound, self._slots, self._pace, self._rate = max_ttfa_seconds, max_live, pace, rate
+        self.forget()
+
+    def forget(self) -> None:
+        """What was measured so far."""
         self._step = Mean(_STEPS)  # seconds of a decode step, whose tokens all listeners share
         self._first = Spread()  # seconds to the first audio, had nobody waited before
         self._each = Spread()  # seconds from one first audio to the next, while there is a line
@@ -48,7 +52,9 @@ class Admission:
         if self._bound is None or request.continues:
             return
         if request.stream:
-            self._check_listeners(request.tenant, [job for job in jobs if job.request.stream])
+            # Who has yet to write costs nothing.
+            listened = [job for job in jobs if job.request.stream and not job.text_wanted]
+            self._check_listeners(request.tenant, listened)
         wait = self._until_heard(request, jobs) if request.stream else self._until_slot(request, jobs)
         if wait <= self._bound:
             return

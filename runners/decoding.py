@@ -1,10 +1,11 @@
 """The language model's side of the engine: who has a slot, and the steps that fill their tokens.
 
-Steps compute on the device's thread; everything else is for the event loop, while no step is under way.
+Steps compute on the device's thread; everything else is for the event loop. Who is live changes only between steps.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 
@@ -20,7 +21,9 @@ from runners.sequence import Job, Sampler, Utterance
 from runners.stages import DECODE, PREFILL
 from runners.step import Step
 
-_KEPT_POSITIONS = 1024  # of each slot's storage, while nobody is live: one long text does not hold its memory for ever
+logger = logging.getLogger("cosyserve.engine")
+
+_KEPT_POSITIONS = 1024  # of each slot's storage at least: one long text does not hold its memory for ever
 
 
 class Decoder:
@@ -47,6 +50,7 @@ class Decoder:
         self._graphs = DecodeGraphs(model.lm, self.cache) if cuda_graphs else None
         self._below_minimum = ids_below_min_length(model.lm, upstream_compat=upstream_compat)
         self._freed: list[int] = []  # slots that the cache still holds
+        self._longest = 0  # positions of a sequence since nobody was live
 
     @property
     def free(self) -> int:
@@ -75,10 +79,15 @@ class Decoder:
 
     def settle(self) -> None:
         """To be called on the device's thread before a step: what has left gives its place in the cache back."""
+        self._longest = max(self._longest, *self.cache.lengths, 0)
         while self._freed:
             self.cache.remove(self._freed.pop(0))
         if not self.cache.n:
-            self.cache.shrink(_KEPT_POSITIONS)
+            try:
+                self.cache.shrink(max(_KEPT_POSITIONS, self._longest))
+            except RuntimeError:  # there is no room for the smaller storage beside the larger one
+                logger.exception("the key-value cache stays as large as it is")
+            self._longest = 0
 
     def leave(self, utterance: Utterance) -> None:
         """Give the slot back. The last live utterance moves into it here, and in the cache before the next step."""

@@ -59,7 +59,7 @@ def voice_looked_up(cache: str, found: bool) -> None:
 class AudioRate:
     """Seconds of audio that the engine makes per second of work, as an exponential average.
 
-    Work is the time in which the device thread computes, so that the rate does not fall while nobody asks. Each piece
+    Work is the time in which a step is under way, so that the rate does not fall while nobody asks. Each piece
     of audio is a sample of the rate, audio over the work since the piece before, weighted by that work: hops that come
     close together and one long utterance count alike.
     """

@@ -79,7 +79,7 @@ class Loop:
         self._task.add_done_callback(ended)
 
     async def stop(self) -> None:
-        """Whatever computes is waited for, and its result dropped."""
+        """No step follows. The result of one that still computes is dropped; `shut_down` waits for it."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -118,7 +118,9 @@ class Loop:
             if job.begun_at is None:
                 job.begun_at = now
                 QUEUE_WAIT.observe(now - job.submitted_at)
-        return _UnderWay(step, asyncio.get_running_loop().run_in_executor(thread, self._compute, step), now)
+        work = asyncio.get_running_loop().run_in_executor(thread, self._compute, step)
+        work.add_done_callback(lambda done: done.cancelled() or done.exception())  # looked at, also if nobody takes it
+        return _UnderWay(step, work, now)
 
     async def _take(self, done: _UnderWay) -> None:
         """The result of a step. States change here only, while no step of the language model is under way."""

@@ -22,6 +22,10 @@ class Pace:
     """Seconds of work for so many mel frames, vocoder included; 0 before the first measurement."""
 
     def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """What was measured so far."""
         self._lately, self._usually = Mean(_LATELY), Mean(_USUALLY)
 
     def took(self, frames: int, seconds: float) -> None:

@@ -6,6 +6,7 @@ keeps the entry process from ending.
 
 from __future__ import annotations
 
+import asyncio
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -35,5 +36,5 @@ async def is_ready(url: str) -> bool:
             session.get(base + READINESS_PATH) as response,
         ):
             return response.status == 200
-    except (aiohttp.ClientError, OSError, TimeoutError):
+    except (aiohttp.ClientError, OSError, asyncio.TimeoutError):  # which is no OSError before Python 3.11
         return False

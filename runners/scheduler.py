@@ -105,6 +105,11 @@ class Scheduler:
         if self.settings.cuda_graphs:
             await self.loop.call_aside(self.model.token2wav.flow.use_graphs)
 
+    def forget(self) -> None:
+        """How long things took so far: first calls take longer than any other."""
+        self._pace.forget()
+        self._admission.forget()
+
     async def submit(self, request: SpeechRequest) -> Job:
         """Admit a request. Raises RequestError: `overloaded`, `voice_not_found`, `unsupported_parameter`."""
         limit = self.settings.memory_bytes
@@ -114,8 +119,7 @@ class Scheduler:
         if request.incremental and not request.continues and self._dictations() >= self._most_dictations:
             most = f"{self._most_dictations} texts that are still being written are as many as are spoken at once."
             raise RequestError("overloaded", f"{most} Try again shortly.", 429)
-        # Who stalls, or has yet to write, takes no place.
-        self._admission.check(request, [job for job in self.jobs if not (self._paused(job) or job.text_wanted)])
+        self._admission.check(request, [job for job in self.jobs if not self._paused(job)])  # who stalls takes no place
         return self.admit(request, resolve(request, self.model, upstream_compat=self.settings.upstream_compat))
 
     def admit(self, request: SpeechRequest, plan: Plan) -> Job:
@@ -161,11 +165,12 @@ class Scheduler:
 
     @property
     def _most_dictations(self) -> int:
-        """Texts that are still being written may hold half of the slots, for as long as they are: the rest is for who
-        needs no more than the engine's own time."""
+        """Texts that are still being written may hold half of the slots (one of one), for as long as they are: the rest
+        is for who needs no more than the engine's own time."""
         return max(1, self.settings.max_live // 2)
 
     def _dictations(self) -> int:
+        """Such texts, and those that have been written but are not decoded yet."""
         return sum(job.request.incremental and job.decoding < len(job.utterances) for job in self.jobs)
 
     def cancel(self, job: Job) -> None:

@@ -14,6 +14,8 @@ from api.errors import ApiError
 from api.oip.errors import known, sentence
 from api.telemetry import ended
 
+SLOWEST_BYTES_PER_SECOND = 65_536
+"""Of a client that is waited for."""
 MAX_UNTAKEN_BYTES = 256 * 1024 * 1024
 """Of all large whole answers together that their clients have not taken."""
 _STATUS = {
@@ -42,7 +44,7 @@ class WholeAnswers:
         self._untaken += size
         writing = asyncio.ensure_future(context.write(data))
         writing.add_done_callback(lambda _: self._taken(size))
-        await _in_time(writing)
+        await _in_time(writing, len(data))
 
     def _taken(self, size: int) -> None:
         self._untaken -= size
@@ -50,7 +52,7 @@ class WholeAnswers:
 
 async def write(context: grpc.aio.ServicerContext, data: bytes) -> None:
     """One answer of a stream. Raises ApiError client_stalled."""
-    await _in_time(asyncio.ensure_future(context.write(data)))
+    await _in_time(asyncio.ensure_future(context.write(data)), len(data))
 
 
 async def abort(context: grpc.aio.ServicerContext, error: Exception) -> None:
@@ -68,10 +70,11 @@ async def abort(context: grpc.aio.ServicerContext, error: Exception) -> None:
     await aborting
 
 
-async def _in_time(writing: asyncio.Future[Any]) -> None:
-    """gRPC takes no second message while one is written: `writing` is not cancelled, as that would not stop it."""
+async def _in_time(writing: asyncio.Future[Any], size: int) -> None:
+    """gRPC takes no second message while one is written: `writing` is not cancelled, as that would not stop it. How
+    much of a message was taken is not told: a large one has the time that a slow client needs for it."""
     writing.add_done_callback(_seen)
-    await asyncio.wait({writing}, timeout=departure.SEND_SECONDS)
+    await asyncio.wait({writing}, timeout=departure.SEND_SECONDS + size / SLOWEST_BYTES_PER_SECOND)
     if not writing.done():
         raise stalled()
     writing.result()

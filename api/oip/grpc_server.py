@@ -76,7 +76,8 @@ class GrpcServer:
         """Listen no longer, and return when the running calls have finished; a client that has been given up, and is
         still there, is not waited for."""
         stopping = asyncio.create_task(self._server.stop(DRAIN_SECONDS))
-        if self._running:
+        await asyncio.wait({stopping}, timeout=GOODBYE_SECONDS)  # what has arrived begins in that time
+        while self._running:
             self._idle.clear()
             await self._idle.wait()
         await self._server.stop(GOODBYE_SECONDS)

@@ -7,7 +7,8 @@ import json
 import logging
 import socket
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -16,6 +17,7 @@ from prometheus_client import REGISTRY
 
 from api import departure
 from api.app import create_app
+from api.departure import StalledError
 from api.oip import grpc_answers
 from api.oip.grpc_server import GrpcServer
 from api.oip.messages import SERVICE, message
@@ -153,6 +155,7 @@ async def test_a_grpc_client_that_reads_nothing_is_given_up_and_told_when_it_doe
 
 async def test_whole_grpc_answers_that_nobody_takes_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(departure, "SEND_SECONDS", 0.5)
+    monkeypatch.setattr(grpc_answers, "SLOWEST_BYTES_PER_SECOND", 2**30)
     size = 600 * 4 * RATE
     monkeypatch.setattr(grpc_answers, "MAX_UNTAKEN_BYTES", int(1.5 * size))
     backend, before = Endless(seconds=600), _stalled()
@@ -181,6 +184,17 @@ async def test_whole_grpc_answers_that_nobody_takes_have_a_bound(monkeypatch: py
         _call(channel, "ModelInfer")
         await comes_true(lambda: _stalled() == before + 2)
         await asyncio.wait_for(server.stop(), 5)  # who has been given up is not waited for
+
+
+@pytest.mark.parametrize(("size", "taken"), [(0, False), (1_000, True)])
+async def test_a_large_grpc_answer_has_the_time_that_a_slow_client_needs(
+    size: int, taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(departure, "SEND_SECONDS", 0.1)
+    monkeypatch.setattr(grpc_answers, "SLOWEST_BYTES_PER_SECOND", 500)
+    context = SimpleNamespace(write=lambda data: asyncio.sleep(0.5))
+    with nullcontext() if taken else pytest.raises(StalledError):
+        await grpc_answers.write(context, bytes(size))  # type: ignore[arg-type]
 
 
 async def test_a_client_that_reads_slowly_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

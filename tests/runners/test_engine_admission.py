@@ -52,7 +52,13 @@ class Line:
 
     def add(self, request: SpeechRequest, *, live: bool = False) -> Any:
         job = SimpleNamespace(
-            request=request, waits=True, live=live, waits_for_slot=not live, submitted_at=self.clock.now, place=1
+            request=request,
+            waits=True,
+            live=live,
+            waits_for_slot=not live,
+            text_wanted=False,
+            submitted_at=self.clock.now,
+            place=1,
         )
         job.place = self.admission.place(request, self.jobs)
         self.jobs.append(job)

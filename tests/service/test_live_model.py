@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from websockets.asyncio.client import connect
 
+from api.dictation import PAUSE_SECONDS
 from benchmarks import live_text
 from launch.server import Server
 from tests.api.live_server import Session
@@ -49,12 +50,12 @@ async def test_words_are_spoken_before_their_sentence_ends_and_who_interrupts_is
         await session.audio_has_begun()
         await session.say("response.cancel")
         assert (await session.until("utterance.done"))["finish_reason"] == "cancelled"
-        assert until(lambda: gauge(tiny, "cosyserve_engine_requests") == 0, 30) < 10
+        assert until(lambda: gauge(tiny, "cosyserve_engine_requests") == 0, 30) < PAUSE_SECONDS
         for word in WORDS:
             await session.say("input.text", text=f"{word} ")
         await session.audio_has_begun()
         socket.transport.abort()
-    assert await asyncio.to_thread(until, lambda: gauge(tiny, "cosyserve_engine_requests") == 0, 30) < 10
+    assert await asyncio.to_thread(until, lambda: gauge(tiny, "cosyserve_engine_requests") == 0, 30) < PAUSE_SECONDS
 
 
 async def test_it_is_heard_before_the_sentence_is_written(tiny: Server, monkeypatch: pytest.MonkeyPatch) -> None:

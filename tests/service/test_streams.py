@@ -73,13 +73,15 @@ def test_a_long_stream_outlives_100_other_calls_and_105_probes(server: Server) -
 def test_a_client_that_disconnects_frees_its_slot(server: Server, after: str) -> None:
     _until(lambda: _gauge(server.url, "cosyserve_engine_requests") == 0, 30)
 
+    endless = {**LONG, "input": LONG["input"] * 5}  # minutes: it does not end by itself meanwhile
+
     async def leave() -> None:
         async with httpx.AsyncClient(timeout=60) as client:
             if after == "request":
                 with contextlib.suppress(httpx.TimeoutException):
-                    await client.post(server.url + "/v1/audio/speech", json={**LONG, "stream": False}, timeout=1.0)
+                    await client.post(server.url + "/v1/audio/speech", json={**endless, "stream": False}, timeout=1.0)
             else:
-                async with client.stream("POST", server.url + "/v1/audio/speech", json=LONG) as response:
+                async with client.stream("POST", server.url + "/v1/audio/speech", json=endless) as response:
                     await anext(response.aiter_raw())
 
     asyncio.run(leave())
