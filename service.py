@@ -124,7 +124,8 @@ public_api = create_app(Runners(), keys, local=not may_be_open())
 
 @bentoml.service(
     name="cosyserve",
-    traffic={"timeout": 3600},
+    # None of BentoML's, which keeps something of each request until it has passed. `timeout_s` and the network have one.
+    traffic={"timeout": None},
     runner_probe={"enabled": False},  # `__is_ready__` asks the runners itself
     metrics={"enabled": False},  # `api.metrics` serves them
     logging={"access": {"enabled": False}},

@@ -88,7 +88,7 @@ async def _until_gone(receive: Receive) -> AsyncGenerator[bytes, None]:
     name="speech_engine",
     resources=GPU_SHARE,
     workers=1,  # one scheduler, one copy of the weights; scale by replicas
-    traffic={"timeout": 86_400},  # a stream may be long
+    traffic={"timeout": None},  # a stream may be long; and BentoML keeps something of each request until it has passed
     runner_connection=KEEP_SESSION,
     logging={"access": {"enabled": False}},
 )

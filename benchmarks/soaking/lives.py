@@ -92,16 +92,28 @@ class SlowReader:
             sock.setblocking(False)
             await asyncio.get_running_loop().sock_connect(sock, (ways.host, ways.port))
             reader, writer = await asyncio.open_connection(sock=sock, limit=_READ)
-            # To HTTP/1.0 the body comes as it is, and the connection ends with it.
-            writer.write(self.request.wire(ways).replace(b"HTTP/1.1", b"HTTP/1.0", 1))
+            writer.write(self.request.wire(ways).replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
             head = await reader.readuntil(b"\r\n\r\n")
             body = bytearray()
             while piece := await reader.read(_READ):
                 body += piece
                 await asyncio.sleep(_PAUSE)
             writer.close()
-        status = head.split()[1].decode()
-        return Answer(status, (bytes(body),))
+        file = bytes(body)
+        if b"transfer-encoding: chunked" in head.lower():
+            file = unchunked(file)
+        return Answer(head.split()[1].decode(), (file,))
+
+
+def unchunked(body: bytes) -> bytes:
+    """What a body in chunks (RFC 9112, 7.1) holds: their sizes, which tell of time and not of sound, are none of it."""
+    whole = bytearray()
+    while True:
+        size, _, body = body.partition(b"\r\n")
+        if not (length := int(size, 16)):
+            return bytes(whole)
+        whole += body[:length]
+        body = body[length + 2 :]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from audio.encode import encode_whole
+from benchmarks.soaking.lives import unchunked
 from benchmarks.soaking.mix import Mix, Repertoire
 from benchmarks.soaking.requests import OK, Answer, Http, Ways
 from benchmarks.soaking.sounds import difference, recording, samples_of
@@ -143,6 +144,10 @@ async def test_an_error_instead_of_speech_is_a_fault() -> None:
 async def test_requests_that_sound_the_same_are_refused() -> None:
     with pytest.raises(ValueError, match="neighbour and one sound the same"):
         await _faults(_scripted("one", _tone(330)))
+
+
+def test_the_sizes_of_chunks_are_no_sound() -> None:
+    assert unchunked(b"3\r\nabc\r\nA\r\n0123456789\r\n0\r\n\r\n") == b"abc0123456789"
 
 
 @pytest.mark.parametrize("reset", [True, False])
