@@ -124,7 +124,7 @@ public_api = create_app(Runners(), keys, local=not may_be_open())
 
 @bentoml.service(
     name="cosyserve",
-    # None of BentoML's, which keeps something of each request until it has passed. `timeout_s` and the network have one.
+    # None of BentoML's: it keeps something of each request until it has passed. `timeout_s` and the network have one.
     traffic={"timeout": None},
     runner_probe={"enabled": False},  # `__is_ready__` asks the runners itself
     metrics={"enabled": False},  # `api.metrics` serves them
