@@ -36,6 +36,7 @@ from runners.prompt_encoder import PromptEncoder
 from runners.request import ModelInfo, RequestError, SpeechRequest
 from runners.speech_engine import SpeechEngine
 from runners.tracing import flush
+from runners.traffic import untimed
 from runners.voice_store import FOLDER_VARIABLE, VoiceStore
 from runners.watch import RunnerWatch
 from text.frontend import TextFrontend
@@ -118,14 +119,13 @@ def _keys() -> KeyRing | None:
 
 
 _logs()
+untimed()
 keys = _keys()
 public_api = create_app(Runners(), keys, local=not may_be_open())
 
 
 @bentoml.service(
     name="cosyserve",
-    # None of BentoML's: it keeps something of each request until it has passed. `timeout_s` and the network have one.
-    traffic={"timeout": None},
     runner_probe={"enabled": False},  # `__is_ready__` asks the runners itself
     metrics={"enabled": False},  # `api.metrics` serves them
     logging={"access": {"enabled": False}},

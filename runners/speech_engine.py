@@ -88,7 +88,6 @@ async def _until_gone(receive: Receive) -> AsyncGenerator[bytes, None]:
     name="speech_engine",
     resources=GPU_SHARE,
     workers=1,  # one scheduler, one copy of the weights; scale by replicas
-    traffic={"timeout": None},  # a stream may be long; and BentoML keeps something of each request until it has passed
     runner_connection=KEEP_SESSION,
     logging={"access": {"enabled": False}},
 )

@@ -12,8 +12,7 @@ from api.arrival import GOODBYE_SECONDS, MESSAGE_SECONDS
 from api.departure import SEND_SECONDS
 from runners.probe import PROBE_SECONDS
 from runners.prompt_encoder import PromptEncoder
-from runners.speech_engine import STALL_SECONDS, SpeechEngine
-from service import CosyVoice
+from runners.speech_engine import STALL_SECONDS
 from tests.kserve.budgets import EMBEDDED_LOAD_SECONDS, FULL_SIZE_LOAD_SECONDS, probe_seconds
 from tests.kserve.knative_annotation_rules import PROGRESS_DEADLINE
 from tests.kserve.knative_spec_rules import MAX_TIMEOUT_SECONDS
@@ -54,7 +53,7 @@ def _rows() -> dict[str, Row]:
     return {row.name: row for row in rows}
 
 
-def _traffic(service: Any) -> Any:
+def _traffic(service: Any) -> float:
     """The time limit of a BentoML service, which the decorator made of the class."""
     return service.config["traffic"]["timeout"]
 
@@ -148,8 +147,3 @@ def test_the_prose_uses_the_limits_that_hold():
 @pytest.mark.parametrize("folder", sorted((ROOT / "kserve/overlays").iterdir()), ids=lambda path: path.name)
 def test_every_overlay_is_in_the_docs(folder):
     assert f"| `kserve/overlays/{folder.name}` |" in TEXT
-
-
-def test_no_timer_outlives_its_request():
-    """BentoML's own keeps the context of each request, its spans included, until the time has passed."""
-    assert [_traffic(service) for service in (CosyVoice, SpeechEngine)] == [None, None]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from _bentoml_impl.server.allocator import NVIDIA_GPU, ResourceAllocator
+from bentoml._internal.server.base_app import BaseAppFactory
 
 from launch.server import ROOT
+from runners.traffic import Untimed
 from service import CosyVoice
 
 SERVICE: Any = CosyVoice  # the decorator made it a bentoml.Service
@@ -31,3 +34,9 @@ def test_both_runners_are_given_the_first_gpu(gpus: int, monkeypatch: pytest.Mon
 def test_the_http_process_does_not_load_torch() -> None:
     code = "import sys, service; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60, check=False).returncode == 0
+
+
+def test_no_timer_outlives_its_request() -> None:
+    served: Any = SimpleNamespace(timeout=60, max_concurrency=None)
+    middlewares: Any = BaseAppFactory.middlewares
+    assert [middleware.cls for middleware in middlewares.fget(served)] == [Untimed]
