@@ -194,7 +194,7 @@ async def test_a_large_grpc_answer_has_the_time_that_a_slow_client_needs(
     monkeypatch.setattr(grpc_answers, "SLOWEST_BYTES_PER_SECOND", 500)
     context = SimpleNamespace(write=lambda data: asyncio.sleep(0.5))
     with nullcontext() if taken else pytest.raises(StalledError):
-        await grpc_answers.write(context, bytes(size))  # type: ignore[arg-type]
+        await grpc_answers.write(context, bytes(size))
 
 
 async def test_a_client_that_reads_slowly_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

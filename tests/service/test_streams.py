@@ -73,7 +73,7 @@ def test_a_long_stream_outlives_100_other_calls_and_105_probes(server: Server) -
 def test_a_client_that_disconnects_frees_its_slot(server: Server, after: str) -> None:
     _until(lambda: _gauge(server.url, "cosyserve_engine_requests") == 0, 30)
 
-    endless = {**LONG, "input": LONG["input"] * 5}  # minutes: it does not end by itself meanwhile
+    endless = {**LONG, "input": SENTENCE * 80}  # minutes: it does not end by itself meanwhile
 
     async def leave() -> None:
         async with httpx.AsyncClient(timeout=60) as client:
