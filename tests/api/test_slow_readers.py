@@ -181,8 +181,9 @@ async def test_whole_grpc_answers_that_nobody_takes_have_a_bound(monkeypatch: py
         await asyncio.wait_for(answered(), 20)
         assert len(answer) > size
         assert _stalled() == before + 1
-        _call(channel, "ModelInfer")
+        held = _call(channel, "ModelInfer")
         await comes_true(lambda: _stalled() == before + 2)
+        assert not held.done()
         await asyncio.wait_for(server.stop(), 5)  # who has been given up is not waited for
 
 

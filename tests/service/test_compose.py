@@ -60,6 +60,7 @@ class Site:
     def service(self, index: int) -> Server:
         http, grpc_port = self.ports[index]
         env = {
+            "COSYSERVE_MAX_TTFA": "none",  # one server has the load of two for a while, and who is let in is not tested
             "GRPC_PORT": str(grpc_port),
             "INFERENCE_SERVICE_NAME": "narrator",
             "COSYSERVE_VOICES": str(self.folder / "voices"),
